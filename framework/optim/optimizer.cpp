@@ -173,8 +173,10 @@ Tensor Optimizer::start_update(const std::vector<Slice>& slices, double grad_sca
       parts.try_emplace(e.tensor.shard_spec()->placements().axes(), e.tensor.shard_spec(), none.clone());
   std::vector<Slice> found;
   std::vector<std::size_t> of;  // their entries
+  ratios_.clear();
+  for (const Slice& slice : slices) check_inside(slice);
   for (const Slice& slice : slices) {
-    check_inside(slice);
+    parameters_.zero_missing_grads(slice);
     each_part(slice, [&](std::size_t i, const Slice& part, Index state_begin) {
       clip_values(part);
       const Range& range = ranges_[i];

@@ -49,8 +49,8 @@ class Optimizer {
   Optimizer(ParameterStore& parameters, const Optimizer& other);
 
   /// Updates all parameters from their gradients: zero_missing_grads(), clip_scale(), update(), finish(). If clipping,
-  /// checks or LARS find a gradient that is not finite, throws Error naming its tensor before anything is changed.
-  /// Collective if grad_norm() is.
+  /// checks or trust ratios find a gradient that is not finite, throws Error naming its tensor before anything is
+  /// changed. Collective if grad_norm() is.
   void step();
   /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale; finish() then
   /// ends the step. Counts as an update of the slice (ParameterStore::version()). Throws Error for a slice outside of
@@ -66,9 +66,10 @@ class Optimizer {
   ///   world.comm().all_reduce(squares).wait();
   ///   optimizer.set_squares(squares);
   ///   optimizer.update(shard, scale);
-  /// Runs the rule's direction(), and returns f64 [2, entries] on the host. For each weight of entries(), row 0 has the
-  /// sum of squares of the elements of its value in these slices, and row 1 that of its gradient, or of its direction.
-  /// Collective if other ranks have parts of a tensor, whatever their slices. but: as for grad_norm().
+  /// Call it once a step, after clip_scale(). Runs the rule's direction(), which changes the gradients and the state
+  /// (LAMB), and returns f64 [2, entries] on the host. For each weight of entries(), row 0 has the sum of squares of
+  /// the elements of its value in these slices, and row 1 that of its gradient, or of its direction. Collective if
+  /// other ranks have parts of a tensor, whatever their slices. but: as for grad_norm().
   Tensor start_update(const std::vector<Slice>&, double grad_scale, AxisMask but = 0);
   /// Second half: the result of start_update(), summed over the ranks that update other slices. Sets the trust ratios
   /// of this step. Throws Error for another shape or type.

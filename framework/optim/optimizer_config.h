@@ -44,8 +44,11 @@ struct OptimizerUpdate {
   Tensor grad;                ///< [n], of value's type; the gradient is grad_scale times this
   std::vector<Tensor> state;  ///< [n] each, of value's type, in the order of state(); to be overwritten
   double lr;                  ///< learning rate of this step
-  double weight_decay;  ///< includes the trust ratio; 0 for no_decay entries if OptimizerOptions::decay_biases is false
-  double grad_scale;  ///< clipping factor times trust ratio, divided by the loss scale; after direction(): trust ratio
+  /// Times the trust ratio in update(). 0 for no_decay entries if OptimizerOptions::decay_biases is false.
+  double weight_decay;
+  /// Clipping factor divided by the loss scale, in update() times the trust ratio. In update() after direction(): the
+  /// trust ratio alone.
+  double grad_scale;
   std::int64_t step;  ///< number of updates done before, from 0
 };
 
@@ -56,7 +59,8 @@ struct OptimizerUpdate {
 /// trust_ratio() returns a factor of each weight's gradient and weight decay (LARS). Its norms are L2 norms of the
 /// whole weight and of its gradient, over all ranks that have parts of them. Other entries (biases) have the ratio 1.
 /// direction() runs before the norms are taken, and overwrites u.grad with a direction (LAMB). The direction takes the
-/// gradient's place: in the norm, and in update(). Rules with direction() have trust_ratio().
+/// gradient's place: in the norm, and in update(). It includes the weight decay, which update() then leaves out. Rules
+/// with direction() have trust_ratio().
 template <class R>
 concept OptimizerRule = requires(R r, const R& rule, const OptimizerUpdate& update) {
   { R::name } -> std::convertible_to<std::string>;
@@ -78,6 +82,8 @@ class OptimizerConfig {
         rule_(std::make_shared<Model<R>>(std::move(rule))) {
     static_assert(
         requires { &R::trust_ratio; } || !requires { &R::direction; }, "direction() needs trust_ratio()");
+    static_assert(
+        !requires { R::whole_tensors; }, "whole_tensors is gone: give the rule trust_ratio() and direction()");
   }
 
   const std::string& name() const { return name_; }              ///< R::name: "sgd"

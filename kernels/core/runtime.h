@@ -66,9 +66,9 @@ class Runtime {
   /// far as pages keep their memory. Call restore() before a device uses the part again. Does nothing while a graph is
   /// captured.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
-  /// Maps physical memory for part of a block again; call it before writing all of the part. Contents that were
-  /// discarded are undefined then, others stay. A host may leave the call out: pages come on demand, but the system
-  /// clears each. Throws Error if memory is out, or if memory is missing while a graph is captured.
+  /// Maps physical memory for part of a block again. Call it after discard() and before the first write. Contents that
+  /// were discarded are undefined then, others stay. Throws Error if memory is out, or if memory is missing while a
+  /// graph is captured.
   virtual void restore(void* /*from*/, std::size_t /*bytes*/, Device) {}
   /// Sets part of a block to zero and returns its physical memory, as far as it consists of whole pages. Only for the
   /// host, whose pages come on demand.

@@ -72,6 +72,12 @@ void PagePool::restore(char* begin, char* end) noexcept {
   }
 }
 
+void PagePool::clear() noexcept {
+  const std::lock_guard lock(mutex_);
+  give_back(slots_, slot(kept_));
+  kept_ = 0;
+}
+
 void PagePool::zero(char* begin, char* end) noexcept {
   const std::lock_guard lock(mutex_);
   give_back(begin, end);

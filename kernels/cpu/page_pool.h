@@ -26,10 +26,12 @@ class PagePool {
   void restore(char* begin, char* end) noexcept;
   /// Returns the memory of [begin, end) to the system. It reads as zeros, after restore(), too.
   void zero(char* begin, char* end) noexcept;
+  /// Returns all memory of the pool to the system.
+  void clear() noexcept;
 
  private:
   static constexpr std::size_t page = std::size_t{2} << 20;
-  static constexpr std::size_t most = 128;  // pages kept: 256 MiB
+  static constexpr std::size_t most = 64;  // pages kept: 128 MiB
   // A page that was moved becomes a mapping of its own, of which Linux allows a process 65,530.
   static constexpr std::size_t reach = 16384;  // the first 32 GiB of the arena take part
 

@@ -49,7 +49,11 @@ std::size_t class_bytes(int c) {
 class CpuRuntime final : public Runtime {
  public:
   void* allocate(std::size_t bytes, Device) override { return allocate(bytes, arena_); }
-  void* allocate_discardable(std::size_t bytes, Device) override { return allocate(bytes, sparse_); }
+  void* allocate_discardable(std::size_t bytes, Device) override {
+    void* block = allocate(bytes, sparse_);
+    if (sparse_.owns(block)) ++sparse_blocks_;
+    return block;
+  }
 
   void* allocate(std::size_t bytes, Arena& large) {
     check(bytes <= max_bytes, ErrorKind::out_of_memory, "allocate", "{} bytes asked for: no machine has that much",
@@ -72,7 +76,9 @@ class CpuRuntime final : public Runtime {
     if (bytes >= big && sparse_.owns(block)) {
       char* const begin = static_cast<char*>(block);
       pages_.zero(begin, begin + (bytes + page - 1) / page * page);
-      return sparse_.release(block, bytes);
+      sparse_.release(block, bytes);
+      if (--sparse_blocks_ == 0) pages_.clear();
+      return;
     }
     if (bytes >= big) return arena_.release(block, bytes);
     Bin& bin = bins_[static_cast<std::size_t>(c)];
@@ -173,6 +179,7 @@ class CpuRuntime final : public Runtime {
 
   Arena arena_, sparse_{64};  // sparse_: of discardable blocks
   PagePool pages_{sparse_};
+  std::atomic<Index> sparse_blocks_ = 0;
   std::atomic<std::size_t> in_use_{0}, peak_{0};
 };
 

@@ -45,9 +45,7 @@ std::vector<std::vector<Index>> generate(Module& model, const std::vector<std::v
 ///   (AttentionHeads::kv_heads()). Only the last token's logits are gathered.
 /// - pipeline: each stage keeps the keys and values of its layers. The last stage draws.
 /// - zero(3): the weights are gathered part by part for each token.
-/// - Ranks with different rows of a batch (data_parallel, zero) divide the prompts. The other strategies that keep
-/// whole
-///   weights do so, too.
+/// - data_parallel, zero and the other strategies with whole weights: ranks with different rows divide the prompts.
 ///
 /// Throws Error also for tensor(sequence=true), spatial and one_weird_trick, which divide the tokens or mix the rows.
 std::vector<std::vector<Index>> generate(Step&, const std::vector<std::vector<Index>>& prompts,

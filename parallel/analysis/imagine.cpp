@@ -65,8 +65,8 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
                  {.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels, .plan = &plan, .memory = true});
 }
 
-/// Takes costs of one rank's dry run if they are larger than the known ones, and the types in which this rank and those
-/// before it read weights.
+/// Takes costs of one rank's dry run if they are larger than the known ones. Keeps the types of read_as in which all
+/// ranks so far agree; first: this is the first of them.
 void take(PartInfo& part, const PartInfo& found, bool first) {
   if (first) part.read_as = found.read_as;
   std::erase_if(part.read_as, [&](const auto& weight) {

@@ -56,6 +56,8 @@ std::vector<std::string> codec_states(const Action& a) {
 
 Plan with_codec(Plan plan, const Codec& codec, const std::vector<std::pair<std::string, double>>& arguments) {
   bool any = false;
+  check(!codec.is_elementwise || codec.rounds == 1, "codec", "{} is elementwise and has {} rounds: expected 1",
+        codec.name, codec.rounds);
   for (Program& program : plan.programs)
     for (Action& a : program.actions) {
       check(a.kind != ActionKind::reduce_scatter || codec.is_elementwise, "codec",

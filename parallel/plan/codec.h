@@ -38,9 +38,10 @@ struct Codec {
   /// Bytes of temporary tensors in encode() or decode(); null: none.
   Index (*working)(const CodecContext&) = nullptr;
   bool on_host = false;  ///< encode() and decode() get host memory; tensors on devices are copied
-  /// Element i of the encoded vector encodes number i alone; rounds is 1. Then the codec can also encode a
-  /// reduce_scatter: each rank sends the others their shards, decodes the parts that it gets, and sums them in the
-  /// parameters' type, in the order of ranks. decode() gets parts of the vector.
+  /// Element i of the encoded vector encodes number i alone: length is size, rounds is 1. Then the codec can also
+  /// encode a reduce_scatter: each rank sends the others their shards, decodes the shards that it gets, and sums them
+  /// in the parameters' type, in the order of ranks. decode() then gets one shard, or the remainder of fewer numbers
+  /// than ranks: CodecContext::size is its number of elements, and the context has no tensors and no states.
   bool is_elementwise = false;
 };
 

@@ -68,6 +68,8 @@ Work EncodedReduction::send(Communicator& comm) {
 Work EncodedReduction::scatter(Communicator& comm) {
   const Tensor& mine = wires_.front();
   const Index n = mine.numel(), each = n / comm.size(), even = each * comm.size();
+  check(n == numbers_.numel(), "codec", "{} encodes {} numbers to {}, expected one element for each: is_elementwise",
+        now_->action.codec->name, numbers_.numel(), n);
   fit(all_, {even}, mine.dtype(), mine.device());
   fit(rest_, {comm.size() * (n - even)}, mine.dtype(), mine.device());
   Work shares, rest;
@@ -82,12 +84,16 @@ void EncodedReduction::sum_parts(const Communicator& comm) {
   const Index n = numbers_.numel(), each = n / comm.size(), even = each * comm.size();
   const auto sum = [&](const Tensor& parts, const Tensor& to) {
     if (to.numel() == 0) return;
-    const Tensor part = Tensor::like(to);
-    for (int r = 0; r < comm.size(); ++r) {
-      now_->rank = r;
-      const Tensor wire = parts.view_rows(r * to.numel(), (r + 1) * to.numel());
-      now_->action.codec->decode(*now_, wire, r == 0 ? to : part);
-      if (r > 0) add_into(to, part);
+    const Codec& codec = *now_->action.codec;
+    CodecContext of_part = *now_;
+    of_part.size = to.numel();
+    of_part.tensors.clear();
+    of_part.states.clear();
+    launch<kernel::Fill>(to, 0.0);
+    const Tensor part = codec.is_summable ? Tensor::like(to) : to;  // decode() sets the part, or adds to it
+    for (int& r = of_part.rank = 0; r < comm.size(); ++r) {
+      codec.decode(of_part, parts.view_rows(r * to.numel(), (r + 1) * to.numel()), part);
+      if (codec.is_summable) add_into(to, part);
     }
   };
   sum(all_, numbers_.view_rows(comm.rank() * each, (comm.rank() + 1) * each));

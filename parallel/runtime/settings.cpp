@@ -109,6 +109,9 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("decay_biases", o.optimizer.decay_biases);
   add("optimizer's check_finite", o.optimizer.check_finite);
   add("loss", name_of(loss));
+  if (const LabelLossOptions* l = loss.cross_entropy())
+    add("loss options", fmt::format("label_smoothing {}, z_loss {}, ignore_index {}, class weights {}",
+                                    l->label_smoothing, l->z_loss, l->ignore_index, l->weights ? "given" : "none"));
   add("seed", o.seed);
   add("initialize", o.initialize ? fmt::format("{}", *o.initialize) : "by the caller");
   add("checks.finite", o.checks.finite);

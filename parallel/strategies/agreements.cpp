@@ -188,6 +188,7 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
       options.checks.offset >= 0 && options.checks.offset < std::max(1, options.checks.every), "plan",
       "gradients are checked every {} steps, first after {} steps: the latter must be at least 0 and below the former",
       options.checks.every, options.checks.offset);
+  check(options.norm || options.ratios == 0, "plan", "trust ratios are wanted without the norm, which they need");
   check(options.flags.every > 0, "plan", "flags are exchanged every {} steps: expected at least 1",
         options.flags.every);
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // if so, no worker updates

@@ -46,9 +46,8 @@ struct AgreementOptions {
 /// - the loss is summed over the batch axis after the last micro-batch, while backward runs. The other stages get it
 ///   before their update; in asynchronous pipelines, at once;
 /// - flags and the norm are combined before the first update of a program, over all ranks that hold gradients;
-/// - then the squares for trust ratios are summed over the same ranks. Stages need each other's squares for tied
-/// weights
-///   only: all copies of a tied weight get the same bits.
+/// - then the squares for trust ratios are summed over the same ranks, so that copies of a tied weight on several
+///   stages get the same bits.
 ///
 /// If no norm is needed, an update that waits for several reductions is cut into one update for each, so that weights
 /// are updated while later gradients are reduced. Throws Error for options out of range, and for a norm in plans whose

@@ -9,6 +9,7 @@
 #include "parallel/model/dry_run.h"
 #include "parallel/model/memory.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/codec.h"
 #include "parallel/plan/shards.h"
 #include "parallel/runtime/encoded_reduction.h"
 #include "parallel/runtime/step_forward.h"
@@ -195,16 +196,28 @@ TEST_CASE("the words of gathers in flight are at most as many bytes as planned")
     }
 }
 
-TEST_CASE("compress(bf16) rounds what zero reduces once, and sums in f32") {
+TEST_CASE("codecs of single numbers round what zero reduces once, and sum in f32") {
   if (threads_only()) return;
-  for (const int ranks : {2, 3, 5}) {
+  static const Codec adding{
+      .name = "adding",  // decode() adds, as that of every codec whose encodings cannot be summed
+      .wire = DType::bf16,
+      .length = [](const CodecContext& now) { return now.size; },
+      .encode = [](const CodecContext&, const Tensor& numbers, const Tensor& wire) { wire.copy_from(numbers); },
+      .decode =
+          [](const CodecContext& now, const Tensor& wire, const Tensor& numbers) {
+            check(now.size == numbers.numel() && now.size == wire.numel(), "adding", "{} numbers", now.size);
+            add_into(numbers, wire.to(numbers.dtype()));
+          },
+      .is_elementwise = true};
+  for (const auto& [ranks, adds] : {std::pair(2, false), {3, false}, {5, false}, {2, true}, {3, true}, {5, true}}) {
     Plan plan = serial({{.name = "0", .slice = {0, 101}}}, 101, 0, {{"data", ranks}});
-    plan = parse_strategy("zero(2) | compress(codec=bf16, residual=false)")(std::move(plan));
+    plan = adds ? with_codec(parse_strategy("zero(2)")(std::move(plan)), adding)
+                : parse_strategy("zero(2) | compress(codec=bf16, residual=false)")(std::move(plan));
     CHECK(check(plan, ranks).empty());
     CHECK(plan.state.empty());
     const auto at = std::ranges::find(plan.programs[0].actions, ActionKind::reduce_scatter, &Action::kind);
     REQUIRE(at != plan.programs[0].actions.end());
-    on_ranks(ranks, [&](World& world) {
+    on_ranks(ranks, [&, n = ranks](World& world) {
       const auto number = [](int rank, Index i) { return static_cast<float>(std::sin(i * 31 + rank) * (i % 7 + 1)); };
       const Tensor x = Tensor::empty({101});
       for (Index i = 0; i < 101; ++i) x.data<float>()[i] = number(world.rank(), i);
@@ -214,12 +227,12 @@ TEST_CASE("compress(bf16) rounds what zero reduces once, and sums in f32") {
       EncodedReduction reduction;
       reduction.start(world.comm(), now, x).wait();
       reduction.finish(world.comm(), x);
-      const Slice own = shard_of(at->slice, world.rank(), ranks);
+      const Slice own = shard_of(at->slice, world.rank(), n);
       bool right = true;
       for (Index i = 0; i < 101; ++i) {
-        if ((i < own.begin || i >= own.end) && i < 101 / ranks * ranks) continue;
+        if ((i < own.begin || i >= own.end) && i < 101 / n * n) continue;
         float sum = 0;
-        for (int r = 0; r < ranks; ++r) {
+        for (int r = 0; r < n; ++r) {
           const auto sent = static_cast<float>(Tensor::scalar(number(r, i), DType::bf16).item());
           sum = r == 0 ? sent : sum + sent;
         }

@@ -11,15 +11,18 @@ namespace {
 
 constexpr Index piece = 1 << 14;  // numbers that fit the host's cache
 
+/// The numbers become the rounded ones.
 void encode(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
   if (!now.states[0]) return wire.copy_from(numbers);
   const bool on_host = numbers.device().kind == DeviceKind::cpu;
   for (Index begin = 0, end = 0; begin < now.size; begin = end) {
     end = on_host ? std::min(now.size, begin + piece) : now.size;
-    const Tensor kept = now.states[0].view_rows(begin, end), part = wire.view_rows(begin, end);
-    add_into(kept, numbers.view_rows(begin, end));
+    const Tensor kept = now.states[0].view_rows(begin, end), part = wire.view_rows(begin, end),
+                 sent = numbers.view_rows(begin, end);
+    add_into(kept, sent);
     part.copy_from(kept);
-    launch<kernel::Axpby>(kept, part.to(numbers.dtype()), -1.0, 1.0);
+    sent.copy_from(part);
+    launch<kernel::Axpby>(kept, sent, -1.0, 1.0);
   }
 }
 
@@ -31,7 +34,6 @@ constexpr Codec rounded(std::string_view name, DType wire) {
           .encode = encode,
           .decode = [](const CodecContext&, const Tensor& wire, const Tensor& numbers) { numbers.copy_from(wire); },
           .states = {{"residual", "residual"}},
-          .working = [](const CodecContext& now) { return std::min(now.size, piece) * now.element; },
           .is_elementwise = true};
 }
 
