@@ -14,14 +14,16 @@ void Placement::refuse(const View& v) const {
 }
 }  // namespace detail
 
-LaunchWatch::LaunchWatch(std::function<void(const Call&)> see, bool dry) : see_(std::move(see)), dry_(dry) {
-  check(detail::launch_watch == nullptr, "profile", "this thread already has a LaunchWatch: destroy it first");
+LaunchWatch::LaunchWatch(std::function<void(const Call&)> see, bool dry)
+    : see_(std::move(see)), dry_(dry), outer_(detail::launch_watch) {
+  check(outer_ == nullptr || (!dry && !outer_->dry_), "profile",
+        "this thread already has a LaunchWatch, which cannot be combined with a dry run: destroy it first");
   detail::launch_watch = this;
   vendor_clock() = {.on = true};
 }
 LaunchWatch::~LaunchWatch() {
-  detail::launch_watch = nullptr;
-  vendor_clock().on = false;
+  detail::launch_watch = outer_;
+  vendor_clock().on = outer_ != nullptr;
 }
 void LaunchWatch::watch(const char* op, std::initializer_list<const View*> all, void (*run)(const void*),
                         const void* call) {
@@ -34,7 +36,8 @@ void LaunchWatch::watch(const char* op, std::initializer_list<const View*> all, 
   const auto placed = std::find_if(operands.begin(), operands.end(), [](const View& v) { return bool(v); });
   const Device device = placed != operands.end() ? placed->device : cpu();
   const double seconds = runtime(device.kind).timed(device, kernel);
-  see_({op, operands, seconds, vendor_clock().compute - vendor, kernel});
+  const double in_vendor = vendor_clock().compute - vendor;
+  for (const LaunchWatch* w = this; w != nullptr; w = w->outer_) w->see_({op, operands, seconds, in_vendor, kernel});
 }
 
 }  // namespace trireme

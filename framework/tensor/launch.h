@@ -11,7 +11,8 @@ namespace trireme {
 
 class SavedTensor;  // framework/autograd/saved_tensor.h
 
-/// Observes every kernel call of its thread while it lives: for profiles and dry runs. Watches cannot be nested.
+/// Observes every kernel call of its thread while it lives: for profiles and dry runs. Watches can be nested, unless
+/// one of them is dry: each sees the calls.
 class LaunchWatch {
  public:
   /// One kernel call; valid only during the callback.
@@ -22,8 +23,8 @@ class LaunchWatch {
         vendor_seconds;                   ///< seconds in the vendor's library, without changes of layout
     const std::function<void()>& kernel;  ///< runs the kernel again, on the same operands
   };
-  /// The callback runs after each kernel call of this thread. Throws Error if the thread already has a LaunchWatch.
-  /// dry: kernels run only if the callback calls them, and seconds are 0.
+  /// The callback runs after each kernel call of this thread. Throws Error if the thread already has a LaunchWatch,
+  /// and one of the two is dry. dry: kernels run only if the callback calls them, and seconds are 0.
   explicit LaunchWatch(std::function<void(const Call&)>, bool dry = false);
   ~LaunchWatch();
   LaunchWatch(const LaunchWatch&) = delete;
@@ -36,6 +37,7 @@ class LaunchWatch {
  private:
   std::function<void(const Call&)> see_;
   bool dry_;
+  LaunchWatch* outer_;
 };
 
 namespace detail {

@@ -1,4 +1,4 @@
-// SkipCopies: for dry runs, which need the shapes of tensors and not their contents.
+// SkipCopies: watches copies, or skips them for dry runs, which need the shapes of tensors and not their contents.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -18,20 +18,21 @@ inline constinit thread_local SkipCopies* skip_copies = nullptr;
 class SkipCopies {
  public:
   static constexpr std::size_t most = 1 << 16;
-  /// see: called with the source of each copy, skipped or not; null: nothing is.
-  explicit SkipCopies(std::function<void(const View& from)> see = {})
-      : see_(std::move(see)), before_(std::exchange(detail::skip_copies, this)) {}
+  /// see: called with the source of each copy, skipped or not; null: nothing is. skip: false: all copies are made.
+  explicit SkipCopies(std::function<void(const View& from)> see = {}, bool skip = true)
+      : see_(std::move(see)), skip_(skip), before_(std::exchange(detail::skip_copies, this)) {}
   ~SkipCopies() { detail::skip_copies = before_; }
   SkipCopies(const SkipCopies&) = delete;
   SkipCopies& operator=(const SkipCopies&) = delete;
   /// For copy_block(): whether to skip a copy of this source.
   bool skips(const View& from) const {
     if (see_) see_(from);
-    return static_cast<std::size_t>(from.bytes()) > most;
+    return skip_ && static_cast<std::size_t>(from.bytes()) > most;
   }
 
  private:
   std::function<void(const View&)> see_;
+  bool skip_;
   SkipCopies* before_;
 };
 

@@ -14,59 +14,13 @@
 #include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/matmul.h"
 #include "kernels/contracts/mixed_scale.h"
-#include "kernels/contracts/move.h"
 #include "kernels/contracts/norm.h"
 #include "kernels/core/named_range.h"
 #include "parallel/comm/call.h"
 #include "parallel/model/part_memory.h"
+#include "parallel/model/weight_reads.h"
 
 namespace trireme {
-
-namespace {
-
-/// Finds the weights that kernels only read to convert them to another type.
-class WeightReads {
- public:
-  explicit WeightReads(const Parameters& parameters) {
-    for (auto& e : parameters.entries())
-      if (const View v = e.tensor.view(); v.bytes() > 0 && v.dtype == DType::f32)
-        weights_[end_of(v)] = {static_cast<const std::byte*>(v.data), e.slice.begin};
-  }
-  void see(const LaunchWatch::Call& call) {
-    const std::string_view op = call.op;
-    const bool casts = op == kernel::Cast::name || op == kernel::Take::name;  // y, x, ..: every number as y's type
-    for (std::size_t i = 0; i < call.operands.size(); ++i)
-      read(call.operands[i], casts && i == 1 ? call.operands[0].dtype : DType::f32);
-  }
-  void see(const View& copied) { read(copied, DType::f32); }
-  /// Sets PartInfo::read_as.
-  void write(std::vector<PartInfo>& parts) const {
-    for (PartInfo& part : parts) part.read_as.clear();
-    for (const auto& [end, weight] : weights_)
-      for (PartInfo& part : parts)
-        if (weight.as && is_half(*weight.as) && part.tensors.contains(weight.begin))
-          part.read_as[weight.begin] = *weight.as;
-  }
-
- private:
-  struct Weight {
-    const std::byte* data;
-    Index begin;  // in the flat block
-    std::optional<DType> as = {};
-  };
-  static const std::byte* end_of(const View& v) { return static_cast<const std::byte*>(v.data) + v.bytes(); }
-  void read(const View& v, DType as) {
-    if (v.data == nullptr) return;
-    for (auto at = weights_.upper_bound(static_cast<const std::byte*>(v.data)); at != weights_.end(); ++at) {
-      if (at->second.data >= end_of(v)) return;
-      DType& before = at->second.as ? *at->second.as : at->second.as.emplace(as);
-      if (before != as) before = DType::f32;
-    }
-  }
-  std::map<const std::byte*, Weight, std::less<>> weights_;  // by end in memory
-};
-
-}  // namespace
 
 double operations_of(const LaunchWatch::Call& call) {
   const std::string_view op = call.op;
@@ -106,7 +60,7 @@ namespace {
 /// Adds the kernels and messages of a pass, which are not run, to the cost of its part.
 class DryPass {
  public:
-  DryPass(const DryRunOptions& o, WeightReads& reads)
+  DryPass(const DryRunOptions& o, const WeightReads& reads)
       : reads_(reads), watch_([this](const LaunchWatch::Call& c) { see(c); }, true) {
     if (o.meter) dry_.emplace(*o.meter, [this](const std::string& axis, const Call& c) { see(axis, c); });
   }
@@ -142,7 +96,7 @@ class DryPass {
     at->bytes += payload_bytes(call);
   }
 
-  WeightReads& reads_;
+  const WeightReads& reads_;
   PartInfo* part_ = nullptr;  // part of the current pass; also for the two members below
   double* operations_ = nullptr;
   ActionKind during_ = ActionKind::forward;
@@ -249,11 +203,19 @@ DryRun dry_run(const Chain& chain, Parameters& parameters, std::vector<PartInfo>
   check(std::ssize(parts) == chain.size(), "dry_run", "{} parts are given of a chain of {}", parts.size(),
         chain.size());
   const AllHere all(parameters);
-  WeightReads reads(parameters);
+  std::map<Index, DType> types;  // by first element of a weight
+  const WeightReads reads(parameters, [&types](const Parameters::Entry& e, DType as) {
+    DType& before = types.try_emplace(e.slice.begin, as).first->second;
+    if (before != as) before = DType::f32;
+  });
   const SkipCopies nothing_copied([&reads](const View& from) { reads.see(from); });
   DryPass dry(options, reads);
   const DType loss = run_parts(chain, parts, x, options, std::bind_front(&DryPass::run, &dry));
-  reads.write(parts);
+  for (PartInfo& part : parts) {
+    part.read_as.clear();
+    for (const auto& [begin, type] : types)
+      if (is_half(type) && part.tensors.contains(begin)) part.read_as[begin] = type;
+  }
   if (options.memory) count_memory(chain, parameters, parts, x, options);
   for (PartInfo& part : parts)
     for (double* seconds : {&part.cost.forward, &part.cost.backward_input, &part.cost.backward_weight})

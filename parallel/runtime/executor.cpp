@@ -66,7 +66,9 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
   begin(x, y);
   now_.captured = captured;
   if (buckets_) buckets_->arm(false);
+  if (!std::exchange(ran_, true)) prepare_reads();
   interpreter_.run(*this);
+  reads_.reset();
   now_.in_midst = false;
   if ((!facts_.updates || in_flight_.most_back() > 0) && now_.fault.empty()) {  // no update of this step has exchanged
                                                                                 // it
@@ -213,6 +215,8 @@ void Executor::run_row(ActionId id) {
   Slot& s = slot(id);
   ActionContext now = context(id);
   if (is_pass(a)) {
+    std::optional<WeightReads::Watch> watch;
+    if (reads_) watch.emplace(*reads_);
     a.kind->start(now);
     return;
   }

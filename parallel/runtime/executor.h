@@ -9,6 +9,7 @@
 #include "framework/optim/optimizer.h"
 #include "parallel/async/own_pace.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/model/weight_reads.h"
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/interpreter.h"
@@ -136,6 +137,7 @@ class Executor {
   std::vector<int> backwards_by_entry() const;
   void prepare_backward();
   void prepare_updates();
+  void prepare_reads();
   // The interface of Interpreter<Executor>. The thread sleeps only in wait() and next_phase().
   int actions() const { return static_cast<int>(std::ssize(slots_)); }
   std::span<const ActionId> after(ActionId id) const { return action(id).after; }
@@ -192,6 +194,8 @@ class Executor {
   std::vector<Slice> copies_;   // tied weights that another program owns
   std::vector<Slice> updated_;  // all slices that this rank updates, neighbours joined
   WeightVersions versions_;
+  bool ran_ = false;                  // a step has begun
+  std::optional<WeightReads> reads_;  // in the first step: refuses a read of a weight that is gathered in another type
   Agreement agreement_;
   Recorder* recorder_ = nullptr;
   ChargedTime time_;

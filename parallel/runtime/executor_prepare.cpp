@@ -2,8 +2,10 @@
 // the first and last of some kinds.
 #include <algorithm>
 
+#include "kernels/core/named_range.h"
 #include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/gather_layout.h"
 #include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
 #include "parallel/runtime/executor.h"
@@ -110,6 +112,28 @@ void Executor::prepare_updates() {
     if (slots_[id].first_push) break;
   }
   updated_ = detail::joined(std::move(updated_));
+}
+
+/// Passes must read weights that are gathered in bf16 or f16 as the dry run has seen. The dry run has no loss, and a
+/// layer may take another path in it.
+void Executor::prepare_reads() {
+  std::map<Index, DType> types;  // by first element of a weight that arrives rounded
+  for (ActionId id = 0; id < actions(); ++id) {
+    const Action& a = action(id);
+    if (!slot(id).comm || !GatherLayout(plan_, a, slot(id).comm->size()).is_packed()) continue;
+    for (const PartInfo& part : plan_.parts)
+      for (const auto& [begin, type] : part.read_as)
+        if (a.slice.overlaps({begin, begin + 1})) types[begin] = type;
+  }
+  if (types.empty()) return;
+  reads_.emplace(optimizer_.parameters(), [types = std::move(types)](const Parameters::Entry& e, DType as) {
+    const auto at = types.find(e.slice.begin);
+    check(
+        at == types.end() || at->second == as, "step",
+        "'{}' is read in {}{}, but zero(3) gathers it in {}, because the passes of a dry run read it in no other type: "
+        "convert it where it is read, weight.to(x.dtype()); or leave out PartProfile::example, to gather f32",
+        e.name, as, [&] { return NamedRange::place(); }, at == types.end() ? as : at->second);
+  });
 }
 
 }  // namespace trireme

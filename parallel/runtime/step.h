@@ -21,8 +21,8 @@ namespace trireme {
 struct PartProfile {
   /// Example input of one micro-batch [rows, ...]. Rank 0 measures the costs of the model's parts on it, and the plan
   /// lists the messages of the parts' layers on this rank (PartInfo::comms). zero(3) then gathers weights that all
-  /// parts convert to bf16 or f16 in that type (PartInfo::read_as). Undefined: all parts have equal cost, and zero(3)
-  /// gathers f32.
+  /// parts convert to bf16 or f16 in that type (PartInfo::read_as). The first step throws Error if the loss or a layer
+  /// reads such a weight in f32. Undefined: all parts have equal cost, and zero(3) gathers f32.
   Tensor example = {};
   /// Rows of the global batch, from which the rows of a rank's micro-batch follow. The example's rows are repeated or
   /// dropped to that number, for costs in virtual time and for PartInfo::comms. 0: the example has as many rows as a

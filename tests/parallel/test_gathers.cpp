@@ -174,6 +174,75 @@ TEST_CASE("weights that zero(3) gathers as they are read train the same bits, wi
   }
 }
 
+/// A layer that computes in f32 while `exact` is set.
+struct Careful {
+  Tensor operator()(const Tensor& x) const { return *exact ? linear(x.to(DType::f32)).to(x.dtype()) : linear(x); }
+  void visit(const StateVisitor& v) { v("linear", linear); }
+  Linear linear{width, width};
+  std::shared_ptr<bool> exact = std::make_shared<bool>(false);
+};
+
+TEST_CASE("a step refuses to read a weight in f32 that zero(3) gathers in bf16", "[device]") {
+  if (threads_only()) return;
+  using Penalty = std::function<Tensor(const Tensor& prediction, const Tensor& weight)>;
+  const Penalty none;
+  const Penalty in_f32 = [](const Tensor&, const Tensor& w) { return sum(w * w); };
+  const Penalty in_bf16 = [](const Tensor& prediction, const Tensor& w) {
+    const Tensor rounded = w.to(prediction.dtype());
+    return sum(rounded * rounded).to(DType::f32);
+  };
+  const Penalty in_backward = [](const Tensor& prediction, const Tensor& w) {
+    on_grad(prediction, [w](const Tensor&) {
+      (void)sum(w);
+      return Tensor();
+    });
+    return Tensor::scalar(0, DType::f32, prediction.device());
+  };
+  // Losses and weights, if the step is not refused for reading `weight`. exact: training takes another path than the
+  // dry run.
+  const auto train = [](const Penalty& penalty, bool exact, bool known, const char* weight = nullptr,
+                        const char* where = "") {
+    return on_ranks(2, [&](World& world) {
+      const Device device = test_device(world);
+      (void)world.use(device);
+      Embedding table(vocabulary, width);
+      table.dtype = DType::bf16;
+      const Careful careful;
+      Tensor head = Tensor::zeros({vocabulary, width});
+      Module model = Sequential().add("embed", table).add("careful", careful).add("head", LmHead(head));
+      initialize(model, 3);
+      place(model, device);
+      const auto loss = [&](const Tensor& x, const Tensor& y) {
+        const Tensor data = cross_entropy(x, y);
+        return penalty ? data + scale(penalty(x, head), 0.01) : data;
+      };
+      StepOptions options{.seed = 5};
+      if (known) options.profile = {.example = ids(12, 0).to(device), .batch = 12};
+      Step step(model, loss, AdamW{.lr = 1e-2}, world, parse_strategy("zero(3)"), options);
+      *careful.exact = exact;
+      const Tensor x = ids(6, world.rank()).to(device), y = ids(6, 5).to(device);
+      std::pair<std::vector<double>, std::vector<double>> numbers;
+      if (weight) {
+        int kernels = 0;
+        const LaunchWatch profile([&](const LaunchWatch::Call&) { ++kernels; });
+        CHECK_ERROR(step(x, y), usage, weight, where, "f32", "bf16", "weight.to(x.dtype())");
+        CHECK(kernels > 0);
+        return numbers;
+      }
+      for (int i = 0; i < 3; ++i) numbers.first.push_back(step(x, y).item());
+      StepProbe(step).consolidate();
+      numbers.second = whole_weights(step.parameters());
+      return numbers;
+    });
+  };
+  train(in_f32, false, true, "'head.weight'", "in loss");
+  train(in_backward, false, true, "'head.weight'", "in backward");
+  train(none, true, true, "'careful.linear.weight'", "in forward");
+  CHECK(train(in_bf16, false, true) == train(in_bf16, false, false));
+  CHECK(train(in_backward, false, false) == train(none, false, true));
+  CHECK(train(in_f32, true, false) != train(none, false, false));
+}
+
 TEST_CASE("the words of gathers in flight are at most as many bytes as planned") {
   if (threads_only()) return;
   for (const char* strategy : {"zero(3)", "zero(3, prefetch=0)", "zero(3, prefetch=2)", "zero(3, reshard=false)"})
