@@ -5,6 +5,7 @@
 
 #include "parallel/comm/world/mesh.h"
 #include "parallel/strategies/partition.h"
+#include "parallel/strategies/rebuild.h"
 #include "parallel/strategies/schedules.h"
 #include "parallel/strategies/strategy.h"
 
@@ -13,11 +14,28 @@ namespace trireme {
 using Reach = MeshLinks::Reach;
 
 std::string summed_axes(const SearchSpace& space, const SearchCandidate& c) {
-  std::string axes = c.data > 1 ? "data" : "";
-  if (space.splits[c.split].cuts_images())
+  std::string axes = c.shard > 1 ? "data+shard" : c.data > 1 ? "data" : "";
+  if (space.splits[c.split].cuts_samples())
     for (const Axis& a : space.splits[c.split].axes) axes += (axes.empty() ? "" : "+") + a.name;
   return axes;
 }
+
+std::optional<RankModel> model_of(const RankModelOf& of, const SearchSpace& space, const SearchCandidate& c) {
+  std::optional<RankModel> model = of(space.splits[c.split], c.recompute, rows_of(space, c), c.data);
+  if (model && c.shard > 1)  // batch norms' sums go over all ranks that share the batch
+    for (PartInfo& part : model->parts)
+      for (auto& [pass, comms] : part.comms)
+        for (PlannedCall& comm : comms)
+          if (comm.axis == "data") comm.axis = "data+shard";
+  return model;
+}
+
+namespace {
+
+/// Axes along which zero divides the updates of weights that are summed over `axes`.
+std::string divided_axes(const SearchCandidate& c, const std::string& axes) { return c.shard > 1 ? "shard" : axes; }
+
+}  // namespace
 
 bool MeshLinks::crosses(int base, const std::vector<std::pair<int, int>>& along, int last) const {
   if (block_) return node_of_[base] != node_of_[last];
@@ -85,14 +103,11 @@ double CandidateBounds::call(Reach reach, CallKind kind, int ranks, Index bytes)
 /// Resets the cached values that differ from the previous candidate.
 void CandidateBounds::enter(const SearchCandidate& c) {
   const bool same_mesh = any_ && c.split == last_.split && c.data == last_.data && c.stages == last_.stages &&
-                         c.pipe_first == last_.pipe_first;
+                         c.pipe_first == last_.pipe_first && c.shard == last_.shard;
   if (!same_mesh) {
     mesh_ = mesh_of(space_, c);
     reach_.clear();
     shared_.clear();
-    const std::string axes = summed_axes(space_, c);
-    for (int s = 0; s < c.stages; ++s)
-      shared_.push_back(axes.empty() ? Reach::none : links_.reach(mesh_, axes, "pipe", s));
   }
   if (!same_mesh || c.micro != last_.micro) {
     models_.clear();
@@ -102,9 +117,15 @@ void CandidateBounds::enter(const SearchCandidate& c) {
   any_ = true;
 }
 
-const RankModel* CandidateBounds::model_of(const SearchCandidate& c) {
+Reach CandidateBounds::reach_of(const std::string& axes, int rank) {
+  auto [at, unknown] = shared_.try_emplace({axes, rank}, Reach::none);
+  if (unknown && !axes.empty()) at->second = links_.reach(mesh_, axes, "pipe", rank);
+  return at->second;
+}
+
+const RankModel* CandidateBounds::model_for(const SearchCandidate& c) {
   auto [at, fresh] = models_.try_emplace(c.recompute);
-  if (fresh) at->second = model_(space_.splits[c.split], c.recompute, rows_of(space_, c), c.data);
+  if (fresh) at->second = trireme::model_of(model_, space_, c);
   return at->second ? &*at->second : nullptr;
 }
 
@@ -149,47 +170,64 @@ const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const Sear
 /// Sums of the rank at coordinate `rank` along pipe.
 CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const RankModel& model, int rank,
                                                const std::vector<Stage>& stages) {
-  const int sharers = size_along(mesh_, summed_axes(space_, c));
+  DataParallelOptions cut{.axis = summed_axes(space_, c)};
   Sums sums;
-  if (sharers <= 1) return sums;
+  if (size_along(mesh_, cut.axis) <= 1) return sums;
   const bool tied = std::ranges::any_of(model.parts, [](const PartInfo& p) { return !p.tied.empty(); });
-  std::vector<Slice> slices;
-  DataParallelOptions buckets;
   if (c.bucket > 0) {
-    buckets.first_bucket = std::max<Index>(1, c.bucket / 4);
-    buckets.bucket = c.bucket;
+    cut.first_bucket = std::max<Index>(1, c.bucket / 4);
+    cut.bucket = c.bucket;
   }
+  const bool by_units = c.zero == 3 || (tied && c.stages > 1);
+  if (by_units) cut.first_bucket = cut.bucket = std::max<Index>(1, model.parameters);
+  std::vector<Bucket> buckets;      // last first
+  Slice first_unit{}, last_unit{};  // that zero(3) gathers
   for (int chunk = c.chunks - 1; chunk >= 0; --chunk) {
     const Slice& whole = stages[chunk * c.stages + rank].weights;
-    if (whole.size() == 0) continue;
+    std::vector<Slice> units{whole};
     if (c.zero == 3 && c.stages == 1) {
-      for (const PartInfo& part : model.parts)
-        if (part.slice.size() > 0) slices.insert(slices.begin(), part.slice);
-    } else if (c.zero == 3 || (tied && c.stages > 1)) {
-      slices.push_back(whole);
-    } else {
-      for (const Bucket& b : cut_buckets(model.parts, whole, buckets)) slices.push_back(b.slice);
+      units.clear();
+      for (const PartInfo& part : model.parts) units.insert(units.begin(), part.slice);
+    }
+    for (const Slice& unit : units) {
+      if (unit.size() == 0) continue;
+      if (last_unit.size() == 0) last_unit = unit;
+      first_unit = unit;
+      std::ranges::move(cut_buckets(model.parts, unit, cut), std::back_inserter(buckets));
     }
   }
   // Shared weights and chunks are cut differently; then only the time per byte is used.
-  const bool exact = !(tied && (c.zero == 3 || c.stages > 1)) && !(c.zero == 3 && c.chunks > 1);
-  const Link& link = shared_[rank] == Reach::none ? cluster_.inside : cluster_.between;
-  if (!exact && !link.measured.empty()) return sums;
-  const auto took = [&](CallKind kind, const Slice& s) {
-    return 1e-9 * static_cast<double>(collective_time(link, kind, sharers, s.size() * memory_.element));
+  const bool exact = !(tied && by_units) && !(c.zero == 3 && c.chunks > 1);
+  if (!exact && !(cluster_.inside.measured.empty() && cluster_.between.measured.empty())) return sums;
+  // Of several kinds of reductions, different ranks may have the slow links.
+  const bool alike =
+      c.shard == 1 && std::ranges::all_of(buckets, [&](const Bucket& b) { return b.axis == buckets.front().axis; });
+  const auto took = [&](CallKind kind, const std::string& axes, Index bytes) {
+    const Reach reach = reach_of(axes, rank);
+    return call(alike && reach == Reach::some ? Reach::all : reach, kind, size_along(mesh_, axes), bytes);
   };
-  for (const Slice& s : slices) {
-    const double reduce = took(c.zero == 0 ? CallKind::all_reduce : CallKind::reduce_scatter, s);
+  // Weights that are read in a type of 2 bytes are gathered in it (GatherLayout).
+  const bool halves =
+      c.zero == 3 && std::ranges::any_of(model.parts, [](const PartInfo& p) { return !p.read_as.empty(); });
+  for (const auto& [slice, axes] : buckets) {
+    const std::string divided = divided_axes(c, axes);
+    const Index bytes = slice.size() * memory_.element;
+    double reduce = took(c.zero == 0 ? CallKind::all_reduce : CallKind::reduce_scatter, divided, bytes);
+    if (divided != axes)
+      reduce += took(CallKind::all_reduce, axes_without(axes, divided),
+                     slice.size() / size_along(mesh_, divided) * memory_.element);
     sums.reduce += reduce;
     sums.last = exact ? reduce : 0;
-    if (c.zero == 1 || c.zero == 2) sums.gather += took(CallKind::all_gather, s);
+    if (c.zero == 1 || c.zero == 2) sums.gather += took(CallKind::all_gather, divided, bytes);
     // For forward and backward of each micro-batch, unless the pass before needs the same weights.
-    const int gathers = 2 * c.micro - (s == slices.front() ? c.micro : 0) - (s == slices.back() ? c.micro - 1 : 0);
-    if (c.zero == 3 && exact) sums.before += gathers * took(CallKind::all_gather, s);
+    const int gathers = !c.reshard ? 1
+                                   : 2 * c.micro - (slice.overlaps(last_unit) ? c.micro : 0) -
+                                         (slice.overlaps(first_unit) ? c.micro - 1 : 0);
+    if (c.zero == 3 && exact) sums.before += gathers * took(CallKind::all_gather, divided, halves ? bytes / 2 : bytes);
   }
   const auto& backward = stages[rank].backward_of;
   const int first = stages[rank].first, end = first + static_cast<int>(std::ssize(backward));
-  for (int p = first; p < end && !slices.empty() && model.parts[p].slice.end <= slices.back().begin; ++p)
+  for (int p = first; p < end && !buckets.empty() && model.parts[p].slice.end <= buckets.back().slice.begin; ++p)
     sums.behind += backward[p - first];
   return sums;
 }
@@ -222,10 +260,17 @@ double CandidateBounds::seconds_of(const SearchCandidate& c, const RankModel& mo
 
 Index CandidateBounds::bytes_of(const SearchCandidate& c, const RankModel& model, int rank,
                                 const std::vector<Stage>& stages) const {
-  const Index sharers = size_along(mesh_, summed_axes(space_, c));
-  Index weights = 0, kept = 0;
-  for (int chunk = 0; chunk < c.chunks; ++chunk) weights += stages[chunk * c.stages + rank].weights.size();
-  const Index share = weights / sharers;
+  const Index all = std::max<Index>(1, model.parameters);
+  const DataParallelOptions uncut{.axis = summed_axes(space_, c), .first_bucket = all, .bucket = all};
+  Index weights = 0, others = 0, kept = 0;  // others: weights that other ranks update
+  for (int chunk = 0; chunk < c.chunks; ++chunk) {
+    const Slice& whole = stages[chunk * c.stages + rank].weights;
+    weights += whole.size();
+    if (c.zero > 0)
+      for (const auto& [slice, axes] : cut_buckets(model.parts, whole, uncut))
+        others += slice.size() - slice.size() / size_along(mesh_, divided_axes(c, axes));
+  }
+  const Index share = weights - others;
   const auto kept_of = [&](const Stage& s) { return s.kept + s.arrived; };
   if (c.schedule < 0) {
     kept = kept_of(stages[rank]);
@@ -236,7 +281,7 @@ Index CandidateBounds::bytes_of(const SearchCandidate& c, const RankModel& model
     const int round = c.stages * c.chunks;
     for (int k = 0; k < alive; ++k) kept += kept_of(stages[k % round / c.stages * c.stages + rank]);
   }
-  const Index numbers = (c.zero == 3 ? share : weights) + model.parts.back().buffers.end +
+  const Index numbers = (c.zero == 3 && c.reshard ? share : weights) + model.parts.back().buffers.end +
                         (c.zero >= 2 && c.stages == 1 ? share : weights) +
                         memory_.states * (c.zero >= 1 ? share : weights);
   return numbers * memory_.element + kept;
@@ -244,7 +289,7 @@ Index CandidateBounds::bytes_of(const SearchCandidate& c, const RankModel& model
 
 std::optional<CandidateBound> CandidateBounds::of(const SearchCandidate& c) {
   enter(c);
-  const RankModel* model = model_of(c);
+  const RankModel* model = model_for(c);
   if (!model || static_cast<std::size_t>(c.stages * c.chunks) > model->parts.size()) return {};
   const auto& stages = stages_of(c, *model);
   CandidateBound bound{.seconds = seconds_of(c, *model, stages)};

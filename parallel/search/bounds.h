@@ -25,6 +25,9 @@ struct RankModel {
 /// possible. Depends on its arguments only.
 using RankModelOf = std::function<std::optional<RankModel>(const LayerSplit&, bool recompute, Index rows, int data)>;
 
+/// The model of a rank under a candidate; none: the split is not possible.
+std::optional<RankModel> model_of(const RankModelOf&, const SearchSpace&, const SearchCandidate&);
+
 struct CandidateBound {
   double seconds = 0;  ///< lower bound of a step's time
   Index bytes = 0;     ///< lower bound for the rank that needs most
@@ -68,12 +71,13 @@ class CandidateBounds {
     double reduce = 0, last = 0, gather = 0, before = 0;
     double behind = 0;  // computation after that of the last bucket
   };
-  const RankModel* model_of(const SearchCandidate&);
+  const RankModel* model_for(const SearchCandidate&);
   const std::vector<Stage>& stages_of(const SearchCandidate&, const RankModel&);
   Sums sums_of(const SearchCandidate&, const RankModel&, int rank, const std::vector<Stage>&);
   double seconds_of(const SearchCandidate&, const RankModel&, const std::vector<Stage>&);
   Index bytes_of(const SearchCandidate&, const RankModel&, int rank, const std::vector<Stage>&) const;
   void enter(const SearchCandidate&);
+  MeshLinks::Reach reach_of(const std::string& axes, int rank);
   double call(MeshLinks::Reach, CallKind, int ranks, Index bytes) const;
 
   const SearchSpace& space_;
@@ -87,13 +91,14 @@ class CandidateBounds {
   SearchCandidate last_;
   bool any_ = false;
   std::vector<Axis> mesh_;
-  std::map<std::string, MeshLinks::Reach> reach_;           // by axis of the layers' calls
-  std::vector<MeshLinks::Reach> shared_;                    // of gradient reductions, by pipeline stage
-  std::map<bool, std::optional<RankModel>> models_;         // by recomputation
-  std::map<std::pair<bool, int>, std::vector<Stage>> cut_;  // by recomputation and chunks
+  std::map<std::string, MeshLinks::Reach> reach_;                   // by axis of the layers' calls
+  std::map<std::pair<std::string, int>, MeshLinks::Reach> shared_;  // of reductions, by axes and pipeline stage
+  std::map<bool, std::optional<RankModel>> models_;                 // by recomputation
+  std::map<std::pair<bool, int>, std::vector<Stage>> cut_;          // by recomputation and chunks
 };
 
-/// The mesh axes over which a candidate's gradients are summed, joined by +; empty: none.
+/// The mesh axes over which a candidate's gradients are summed, joined by +, for weights that no axis divides; empty:
+/// none.
 std::string summed_axes(const SearchSpace&, const SearchCandidate&);
 
 }  // namespace trireme

@@ -212,9 +212,19 @@ std::string kind_of(const std::pair<std::string, Shape>& layer) {
   return kind;
 }
 
-LayerSplit tensor_split(int ranks, const std::vector<std::string>& whole) {
+LayerSplit tensor_split(int ranks, const std::vector<std::string>& whole, bool sequence = false) {
   const std::string names = whole.empty() ? "" : fmt::format(" | place({}.*, whole=true)", fmt::join(whole, ".*+"));
-  return {"tensor" + names, {{"tensor", ranks}}};
+  return {(sequence ? "tensor(sequence=true)" : "tensor") + names, {{"tensor", ranks}}};
+}
+
+/// Number of calls after which each rank has its share of a sum over the ranks that split layers.
+Index scattered_sums(const RankModel& model) {
+  Index calls = 0;
+  for (const PartInfo& part : model.parts)
+    for (const auto& [pass, comms] : part.comms)
+      for (const PlannedCall& c : comms)
+        if (c.axis == "tensor" && c.move == "scatter") calls += c.calls;
+  return calls;
 }
 
 /// Seconds of a part on a rank for one micro-batch, with its communication over the link.
@@ -269,6 +279,9 @@ std::vector<LayerSplit> tensor_splits(ImaginedModels& models, int ranks, Index r
     kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
     if (kept.size() < layers.size() && kept.size() != whole.size()) all.push_back(tensor_split(ranks, kept));
   }
+  const LayerSplit tokens = tensor_split(ranks, whole, true);
+  if (const auto model = models(tokens, false, rows, 1); model && scattered_sums(*model) > scattered_sums(*divided))
+    all.push_back(tokens);
   return all;
 }
 

@@ -72,8 +72,9 @@ class ImaginedModels {
 };
 
 /// Splits of layers over an axis `tensor` of `ranks` ranks: first all layers that can be split, then the best choices
-/// of layers, part by part (layer_splits.h), for `rows` per micro-batch over a link. Empty: no layer can be split.
-/// Layers with the same shape and the same name without numbers are tried together.
+/// of layers, part by part (layer_splits.h), for `rows` per micro-batch over a link; last, sequence parallelism of all
+/// these layers, if it divides the tokens of any sum. Empty: no layer can be split. Layers with the same shape and the
+/// same name without numbers are tried together.
 std::vector<LayerSplit> tensor_splits(ImaginedModels&, int ranks, Index rows, const Link&);
 
 }  // namespace trireme

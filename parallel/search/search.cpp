@@ -78,7 +78,7 @@ class Search {
 std::variant<RankedStrategy, std::string> Search::simulated(const SearchCandidate& c) {
   const SearchSpace& space = in_.space;
   RankedStrategy r{.candidate = c, .mesh = mesh_of(space, c), .strategy = strategy_of(space, c)};
-  std::optional<RankModel> model = in_.model(space.splits[c.split], c.recompute, rows_of(space, c), c.data);
+  std::optional<RankModel> model = model_of(in_.model, space, c);
   if (!model) return cannot;
   const Strategy strategy = in_.strategy(r.strategy);
   const Index buffers = model->parts.back().buffers.end;

@@ -25,6 +25,24 @@ std::vector<int> micro_of(const SearchSpace& space, int data, int stages) {
   return {all.begin(), all.end()};
 }
 
+/// Most ranks along axis shard where hosts are not described.
+constexpr int most_shards = 8;
+
+/// Numbers of ranks along axis shard: 1, and numbers for hybrid sharding.
+std::vector<int> shards_of(const SearchSpace& space, const SearchCandidate& c) {
+  std::vector<int> all{1};
+  const LayerSplit& layers = space.splits[c.split];
+  if (layers.divides_batch_axis || std::ranges::find(space.zero, 3) == space.zero.end()) return all;
+  const int within = ranks_of(layers.axes) * (c.pipe_first ? 1 : c.stages);  // ranks between neighbours along shard
+  for (const int d : divisors(c.data))
+    if (d > 1 && d < c.data &&
+        (!space.mesh.empty() ? d == size_along(space.mesh, "shard")
+         : space.host > 1    ? d * within == space.host
+                             : d <= most_shards))
+      all.push_back(d);
+  return all;
+}
+
 /// Appends candidates with all combinations that do not depend on the mesh.
 void append(const SearchSpace& space, const SearchCandidate& arranged, bool chooses_buckets,
             std::vector<SearchCandidate>& all) {
@@ -33,6 +51,7 @@ void append(const SearchSpace& space, const SearchCandidate& arranged, bool choo
   for (const bool recompute : space.recompute)
     for (const int zero : space.zero) {
       if (zero > 0 && (sharers == 1 || space.splits[arranged.split].divides_batch_axis)) continue;
+      if (arranged.shard > 1 && zero != 3) continue;
       SearchCandidate c = arranged;
       c.recompute = recompute;
       c.zero = zero;
@@ -44,6 +63,11 @@ void append(const SearchSpace& space, const SearchCandidate& arranged, bool choo
           c.bucket = bucket;
           all.push_back(c);
         }
+      // A rank with one unit of weights, a pipeline stage, gathers it once per step in any case.
+      if (zero == 3 && (c.stages == 1 || c.chunks > 1)) {
+        c.reshard = false;
+        all.push_back(c);
+      }
     }
 }
 
@@ -97,10 +121,13 @@ std::vector<SearchCandidate> candidates(const SearchSpace& space) {
       for (const bool first : {false, true}) {
         if (first && (!space.both_orders || c.data == 1 || c.stages == 1)) continue;
         c.pipe_first = first;
-        if (!space.mesh.empty() && mesh_of(space, c) != space.mesh) continue;
-        for (const int micro : micro_of(space, c.data, stages)) {
-          c.micro = micro;
-          append_schedules(space, c, chooses_buckets, all);
+        for (const int shard : shards_of(space, c)) {
+          c.shard = shard;
+          if (!space.mesh.empty() && mesh_of(space, c) != space.mesh) continue;
+          for (const int micro : micro_of(space, c.data, stages)) {
+            c.micro = micro;
+            append_schedules(space, c, chooses_buckets, all);
+          }
         }
       }
     }
@@ -109,8 +136,8 @@ std::vector<SearchCandidate> candidates(const SearchSpace& space) {
 }
 
 std::vector<Axis> mesh_of(const SearchSpace& space, const SearchCandidate& c) {
-  std::vector<Axis> mesh{{"data", c.data}, {"pipe", c.stages}};
-  if (c.pipe_first) std::swap(mesh[0], mesh[1]);
+  std::vector<Axis> mesh{{"data", c.data / c.shard}, {"shard", c.shard}, {"pipe", c.stages}};
+  if (c.pipe_first) std::ranges::rotate(mesh, mesh.end() - 1);
   const auto& more = space.splits[c.split].axes;
   mesh.insert(mesh.end(), more.begin(), more.end());
   std::erase_if(mesh, [](const Axis& a) { return a.size == 1; });
@@ -132,7 +159,9 @@ std::string strategy_of(const SearchSpace& space, const SearchCandidate& c) {
   }
   if (!split.strategy.empty()) pieces.push_back(split.strategy + (split.divides_batch_axis ? buckets : ""));
   if (c.data > 1 && !split.divides_batch_axis) pieces.push_back("data_parallel" + buckets);
-  if (c.zero > 0) pieces.push_back(fmt::format("zero({})", c.zero));
+  if (c.zero > 0)
+    pieces.push_back(
+        fmt::format("zero({}{}{})", c.zero, c.shard > 1 ? ", axis=shard" : "", c.reshard ? "" : ", reshard=false"));
   if (pieces.empty()) pieces.push_back("serial");
   return fmt::format("{}", fmt::join(pieces, " | "));
 }

@@ -11,13 +11,17 @@ namespace trireme {
 
 /// A way to split the layers of a model over ranks.
 struct LayerSplit {
-  /// "tensor | place(fc1.*, whole=true)", "spatial" or "one_weird_trick"; empty: layers are not split.
+  /// "tensor | place(fc1.*, whole=true)", "tensor(sequence=true)", "spatial" or "one_weird_trick"; empty: layers are
+  /// not split.
   std::string strategy = {};
   std::vector<Axis> axes = {};      ///< axes that it adds to the mesh: "tensor=2"; none for one_weird_trick
   bool divides_batch_axis = false;  ///< it splits over axis data (one_weird_trick), and reduces gradients itself
   bool operator==(const LayerSplit&) const = default;
   /// Whether images are divided over ranks.
   bool cuts_images() const { return strategy.starts_with("spatial"); }
+  /// Whether ranks along `axes` process different pixels or tokens of a sample: they sum the gradients of the weights
+  /// that each of them has whole.
+  bool cuts_samples() const { return cuts_images() || strategy.starts_with("tensor(sequence=true)"); }
 };
 
 /// The choices of a search. Empty lists: all values that fit the ranks, the batch and the model.
@@ -35,18 +39,23 @@ struct SearchSpace {
   std::vector<bool> recompute = {false};                     ///< whether to use activation checkpointing
   std::vector<Index> buckets = {1 << 20, 1 << 22, 1 << 24};  ///< elements per bucket
   std::vector<Axis> mesh = {};                               ///< mesh of all candidates (mesh_of()); empty: any
+  /// Ranks of a host, which fill it before the next host: zero(3) also divides weights within hosts only, with replicas
+  /// on the other hosts (hybrid sharding). 1: hosts are not described, and up to 8 ranks divide weights.
+  int host = 1;
   bool both_orders = true;  ///< also candidates with axis pipe before data, whose pipeline ranks are far apart
 };
 
 /// One point of the space.
 struct SearchCandidate {
   int split = 0;             ///< index into SearchSpace::splits
-  int data = 1, stages = 1;  ///< ranks along data and pipe
+  int data = 1, stages = 1;  ///< ranks that share the batch, and ranks along pipe
   bool pipe_first = false;   ///< axis pipe comes before data
   int micro = 1;             ///< number of micro-batches
   int schedule = -1;         ///< index into SearchSpace::schedules; -1: one stage
   int chunks = 1;            ///< stages per rank
   int zero = 0;              ///< ZeRO stage, 1 to 3; 0: none
+  int shard = 1;             ///< of the `data` ranks, those along axis shard; above 1: zero(3) divides along it only
+  bool reshard = true;       ///< ZeroOptions::reshard
   bool recompute = false;    ///< activation checkpointing
   Index bucket = 0;          ///< elements; 0: no reduction has configurable buckets
   bool operator==(const SearchCandidate&) const = default;
@@ -59,7 +68,7 @@ struct SearchCandidate {
 
 /// All candidates. Throws Error for invalid numbers.
 std::vector<SearchCandidate> candidates(const SearchSpace&);
-/// The candidate's mesh, without axes of one rank except the last: "data=4,pipe=2".
+/// The candidate's mesh, without axes of one rank except the last: "data=4,pipe=2", "data=2,shard=4".
 std::vector<Axis> mesh_of(const SearchSpace&, const SearchCandidate&);
 /// "pipeline(micro=8, schedule=1f1b) | data_parallel(first_bucket=262144, bucket=4194304) | zero(1)".
 std::string strategy_of(const SearchSpace&, const SearchCandidate&);

@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <random>
 
+#include "framework/ops/loss.h"
+#include "models/text/gpt2.h"
+#include "models/vision/mlp.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/search/imagined_models.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
@@ -33,7 +37,8 @@ struct PartLine {  // costs of a part by rows
 /// A made-up model: its parts' costs are lines over rows, and splits divide some of it and send something.
 struct MadeUpModel {
   std::vector<PartLine> parts = {};
-  bool norms = false;  // each part sums something over data
+  bool norms = false;   // each part sums something over data
+  bool halves = false;  // weights are read in bf16
 
   std::optional<RankModel> operator()(const LayerSplit& split, bool recompute, Index rows, int data) const {
     const int over = split.divides_batch_axis ? data : ranks_of(split.axes);
@@ -58,6 +63,8 @@ struct MadeUpModel {
                    .output = line.output * rows};
       if (weights && divided && split.divides_batch_axis) part.divided = {{"data", {part.slice}}};
       if (tensor && divided) part.divided = {{"tensor", {part.slice}}};
+      if (size > 0) part.tensors = {{part.slice.begin, {size}}};
+      if (halves && size > 0 && p > 0) part.read_as = {{part.slice.begin, DType::bf16}};
       const auto sends = [&](CallKind kind, const std::string& axis, Index bytes, ActionKind during) {
         part.comms[during].push_back({kind, 2 * bytes, axis, 2});
       };
@@ -75,7 +82,7 @@ struct MadeUpModel {
 };
 
 MadeUpModel made_up(Numbers& n) {
-  MadeUpModel model{.norms = n.chance(3)};
+  MadeUpModel model{.norms = n.chance(3), .halves = n.chance(4)};
   const int parts = 2 + n.below(5);
   for (int p = 0; p < parts; ++p) {
     PartLine line{.saved = 1 + n.below(4000), .output = 1 + n.below(4000), .weights = n.chance(4) ? 0 : n.below(5000)};
@@ -116,11 +123,14 @@ SearchSpace made_up_space(int ranks, int parts, Numbers& n) {
   space.buckets = {500 + n.below(1000), 100000};
   space.chunks = {2};
   for (const int t : divisors(ranks))
-    if (t > 1 && n.chance(2)) space.splits.push_back({"tensor", {{"tensor", t}}});
+    if (t > 1 && n.chance(2))
+      space.splits.push_back({n.chance(2) ? "tensor" : "tensor(sequence=true)", {{"tensor", t}}});
   if (ranks % 2 == 0 && n.chance(2)) space.splits.push_back({"spatial", {{"h", 2}}});
   if (n.chance(2)) space.splits.push_back({"one_weird_trick", {}, true});
   if (n.chance(2)) space.recompute = {false, true};
   if (n.chance(2)) space.both_orders = false;
+  if (n.chance(2))
+    space.host = divisors(ranks)[static_cast<std::size_t>(n.below(static_cast<int>(divisors(ranks).size())))];
   return space;
 }
 
@@ -200,6 +210,109 @@ TEST_CASE("the search finds the best of all candidates, and no bound is above wh
       in.memory = n.chance(5) ? least - 1 : least + n.below(static_cast<int>(least));
       compare(in, "with memory, ranks " + std::to_string(ranks) + " run " + std::to_string(run) + ": ");
     }
+}
+
+TEST_CASE("hybrid sharding within hosts is found where links between hosts are slow and weights do not fit") {
+  MadeUpModel model;
+  for (int p = 0; p < 4; ++p)
+    model.parts.push_back({.per_row = {1e-6, 1e-6, 1e-6}, .saved = 100, .output = 100, .weights = 100000});
+  SearchInput in{.model = model};
+  in.space = {.ranks = 8, .batch = 64, .parts = 4, .micro = {1}, .host = 4};
+  in.machine.cluster = Cluster{.nodes = {{.count = 2, .devices = 4}},
+                               .inside = {.latency = 1e-6, .bandwidth = 1e11},
+                               .between = {.latency = 1e-5, .bandwidth = 1e9}};
+  in.space.mesh = {{"data", 8}};
+  const SearchResult flat = search(in);
+  in.space.mesh = {{"data", 2}, {"shard", 4}};
+  const SearchResult hybrid = search(in);
+  REQUIRE(!hybrid.ranked.empty());
+  for (const RankedStrategy& r : hybrid.ranked) {
+    CHECK(r.candidate.shard == 4);
+    CHECK(r.strategy.starts_with("data_parallel | zero(3, axis=shard"));
+    CHECK(r.least <= r.seconds);
+    for (const RankedStrategy& other : flat.ranked) CHECK(r.seconds < other.seconds);
+  }
+  // Without stages, and without room for whole weights, weights are gathered again for backward.
+  in.space.mesh = {};
+  in.space.parts = 1;
+  in.memory = hybrid.ranked.back().memory.total();
+  const RankedStrategy best = search(in).ranked.at(0);
+  CHECK(to_string(best.mesh) == "data=2,shard=4");
+  CHECK(best.strategy == "data_parallel | zero(3, axis=shard)");
+  CHECK(best.memory.total() <= in.memory);
+  // A pipeline leaves fewer ranks of a host along shard; one host has no replicas on others.
+  const auto meshes = [&](int ranks, int host) {
+    SearchSpace space{.ranks = ranks, .batch = 64, .parts = 4, .micro = {1}, .host = host};
+    space.both_orders = false;
+    std::vector<std::string> all;
+    for (const SearchCandidate& c : candidates(space))
+      if (const std::string mesh = to_string(mesh_of(space, c));
+          c.shard > 1 && std::ranges::find(all, mesh) == all.end())
+        all.push_back(mesh);
+    return all;
+  };
+  CHECK(meshes(16, 8) == std::vector<std::string>{"data=2,shard=8", "data=2,shard=4,pipe=2", "data=2,shard=2,pipe=4"});
+  CHECK(meshes(8, 8).empty());
+  CHECK(meshes(32, 1) == std::vector<std::string>{"data=16,shard=2", "data=8,shard=4", "data=4,shard=8",
+                                                  "data=8,shard=2,pipe=2", "data=4,shard=4,pipe=2",
+                                                  "data=2,shard=8,pipe=2", "data=4,shard=2,pipe=4",
+                                                  "data=2,shard=4,pipe=4"});
+}
+
+TEST_CASE("sequence parallelism is searched for transformers, and takes less memory of GPT-2") {
+  const auto ids = [](Index rows) {
+    return std::pair(Tensor::zeros({rows, 8}, DType::i64), Tensor::zeros({rows, 8}, DType::i64));
+  };
+  ImaginedModels gpt(
+      {.model =
+           [](bool recompute) {
+             return gpt2(
+                 {.layers = 2, .heads = 4, .width = 32, .positions = 8, .vocabulary = 40, .recompute = recompute});
+           },
+       .samples = ids,
+       .loss = cross_entropy});
+  const Link link{.latency = 1e-6, .bandwidth = 1e10};
+  const auto splits = tensor_splits(gpt, 2, 4, link);
+  REQUIRE(splits.size() >= 2);
+  CHECK(splits.front().strategy == "tensor");
+  CHECK(splits.back().strategy == "tensor(sequence=true)");
+
+  ImaginedModels plain({.model =
+                            [](bool) {
+                              return mlp({.input = {4, 4, 1}, .classes = 4});
+                            },
+                        .samples =
+                            [](Index rows) {
+                              return std::pair(Tensor::zeros({rows, 4, 4, 1}), Tensor::zeros({rows}, DType::i64));
+                            },
+                        .loss = cross_entropy});
+  for (const LayerSplit& split : tensor_splits(plain, 2, 4, link))
+    CHECK(split.strategy.find("sequence") == std::string::npos);
+
+  for (const int ranks : {2, 4, 8}) {
+    SearchInput in{.model = std::ref(gpt)};
+    in.space = {.ranks = ranks, .batch = 16, .parts = gpt.parts(), .splits = {{}}, .micro = {1, 2}};
+    in.space.splits.insert(in.space.splits.end(), splits.begin(), splits.end());
+    in.space.recompute = {false, true};
+    in.space.host = std::max(2, ranks / 2);
+    in.machine.cluster = Cluster{.nodes = {{.count = 4, .devices = in.space.host}},
+                                 .inside = link,
+                                 .between = {.latency = 1e-5, .bandwidth = 1e9}};
+    in.work = Index{1} << 40;
+    compare(in, "gpt2 on " + std::to_string(ranks) + " ranks: ");
+    if (ranks > 2) continue;
+    std::map<std::string, Index> memory;
+    for (const SearchCandidate& c : candidates(in.space))
+      if (c.split > 0 && c.stages == 1 && c.micro == 1 && !c.recompute)
+        memory[strategy_of(in.space, c)] = std::get<RankedStrategy>(evaluate(in, c)).memory.total();
+    CHECK(memory.at("tensor(sequence=true)") < memory.at("tensor"));
+    in.memory = memory.at("tensor(sequence=true)");
+    in.space.zero = {0};
+    in.space.recompute = {false};
+    in.space.micro = {1};
+    in.space.mesh = {{"tensor", 2}};
+    CHECK(search(in).ranked.at(0).strategy == "tensor(sequence=true)");
+  }
 }
 
 TEST_CASE("the weakest source is that of links which ranks have, wherever they lie") {

@@ -142,6 +142,27 @@ class Search(Folder):
         self.assertEqual({r["mesh"] for r in found["ranked"]}, {"data=2,pipe=2"})
         self.refused(run("plan", "search", "mlp", "--mesh", "x=4", "--batch", 64), "x=4")
 
+    def test_hybrid_sharding(self):
+        """On two hosts, in a mesh with the axis shard; simulate reports the same time and memory that fits."""
+        text, found = self.search("mlp", 8, "--cluster", self.dir / "c.toml", "--batch", 256, "--mesh", "data=2,shard=4", "--memory", "1GB", "--top", 4)
+        for r in found["ranked"]:
+            self.assertRegex(r["strategy"], r"zero\(3, axis=shard(, reshard=false)?\)")
+            step = self.step_of("mlp", r, 256, "--cluster", self.dir / "c.toml")
+            self.assertAlmostEqual(r["seconds"] / step, 1, delta=2e-3)
+        _, flat = self.search("mlp", 8, "--cluster", self.dir / "c.toml", "--batch", 256, "--mesh", "data=8", "--top", 200)
+        three = [r["seconds"] for r in flat["ranked"] if "zero(3" in r["strategy"] and "micro" not in r["strategy"]]
+        self.assertLess(found["ranked"][0]["seconds"], min(three))
+
+    def test_sequence(self):
+        """Transformers with divided tokens are candidates, and need less memory; other models have none."""
+        words = ["--batch", 8, "--mesh", "tensor=2", "--arch.layers", 2, "--arch.width", 32, "--arch.heads", 4, "--top", 100]
+        for model in ("gpt2", "vit_b_16"):
+            _, found = self.search(model, 2, *words)
+            memory = {r["strategy"]: r["memory_bytes"] for r in found["ranked"] if not r["recompute"]}
+            self.assertLess(memory["tensor(sequence=true)"], memory["tensor"], memory)
+        _, found = self.search("mnist_cnn", 2, "--batch", 64, "--mesh", "tensor=2", "--top", 100)
+        self.assertFalse([r for r in found["ranked"] if "sequence" in r["strategy"]])
+
     def test_costs(self):
         text, found = self.search("mlp", 2, "--cost", "measured", "--batch", 32)
         self.assertIn("costs of parts measured here on one rank", text)
@@ -248,6 +269,9 @@ class Auto(Folder):
         self.train("pipe", "--strategy", "auto", "--mesh", "pipe=2", "--run.max_steps", 2)
         self.assertEqual(self.settings("pipe")["mesh"], "pipe=2")
         self.assertTrue(self.settings("pipe")["strategy"].startswith("pipeline("))
+        r = run("train", "mlp", *self.words, "--run.dir", self.dir / "shard", "--ranks", 4, "--strategy", "auto", "--mesh", "data=2,shard=2", "--run.max_steps", 2)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertRegex(self.settings("shard")["strategy"], r"zero\(3, axis=shard")
 
     def test_batch_norms(self):
         r = self.train("norms", "--strategy", "auto", "--run.max_steps", 2, "--batch", 16, "--data.synthetic_size", 64, model="resnet20")

@@ -48,8 +48,40 @@ Index memory_here(const World& world, Device device) {
   return static_cast<Index>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / world.local_size();
 }
 
+/// Sets the nodes of a cluster to the hosts of the ranks, and measures its links: between ranks of a host, and between
+/// hosts. If hosts have unequal numbers of ranks, or ranks do not fill them one after the other, all ranks count as on
+/// one host. A collective call.
+void describe_hosts(World& world, Device device, Cluster& cluster) {
+  const int ranks = world.size();
+  const std::int64_t mine[] = {world.local_size(), world.local_rank()};
+  const std::vector<std::int64_t> all = gather_numbers(world.comm(), mine);
+  int host = world.local_size();
+  bool equal = ranks % host == 0;
+  for (int r = 0; r < ranks; ++r) equal = equal && all[2 * r] == all[0] && all[2 * r + 1] == r % all[0];
+  if (!equal) host = ranks;
+  cluster.nodes = {{.count = ranks / host, .devices = host, .source = Source::measured}};
+  if (ranks == 1) return;
+  const auto measured = [](Communicator& comm) {
+    return measure_calls(comm, std::vector<Index>{8, 4096, Index{1} << 18, Index{4} << 20}, 5);
+  };
+  const auto as_link = [&](const std::vector<MeasuredCall>& calls) {
+    Link link = link_of(calls);
+    link.source = device.kind == DeviceKind::cpu ? Source::measured : Source::assumed;
+    return link;
+  };
+  std::vector<MeasuredCall> calls = measured(world.comm());
+  cluster.inside = cluster.between = as_link(calls);
+  if (host == 1 || host == ranks) return;
+  cluster.inside = as_link(measured(*world.comm().split(world.rank() / host, world.rank())));
+  std::erase_if(calls, [](const MeasuredCall& c) { return c.kind == CallKind::send; });  // within a host
+  std::ranges::copy(measured(*world.comm().split(world.rank() % host, world.rank())), std::back_inserter(calls));
+  cluster.between = as_link(calls);
+}
+
 /// Number of parts of a strategy.
-int pieces_of(const SearchCandidate& c) { return (c.split > 0) + (c.stages > 1) + (c.micro > 1) + (c.zero > 0); }
+int pieces_of(const SearchCandidate& c) {
+  return (c.split > 0) + (c.stages > 1) + (c.micro > 1) + (c.zero > 0) + (c.shard > 1) + !c.reshard;
+}
 
 Choice searched(StrategySearch& search, const TrainerOptions& options, const StrategyQuestion& q) {
   const SearchResult found = search.search(q);
@@ -122,14 +154,8 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
   StrategySearch search(options, shape, device);
   StrategyQuestion q{
       .ranks = world.size(), .memory = memory_here(world, device), .recompute = {options.recompute == "true"}};
-  q.cluster.nodes = {{.devices = world.size(), .source = Source::measured}};
-  if (world.size() > 1) {
-    const std::vector<Index> bytes{8, 4096, Index{1} << 18, Index{4} << 20};
-    q.cluster.inside = link_of(measure_calls(world.comm(), bytes, 5));
-    q.cluster.inside.source = device.kind == DeviceKind::cpu ? Source::measured : Source::assumed;
-    q.fresh = measure_fresh(world.comm(), 5).value;
-  }
-  q.cluster.between = q.cluster.inside;
+  describe_hosts(world, device, q.cluster);
+  if (world.size() > 1) q.fresh = measure_fresh(world.comm(), 5).value;
   q.cluster.overlaps = device.kind != DeviceKind::cpu;
   const Index share = std::max<Index>(1, options.data.batch / world.size());
   constexpr int passes = 3 * (5 + 2);  // both sizes, by parts and as a whole, with warm-up

@@ -73,8 +73,6 @@ std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const Str
     const Index rows = std::max<Index>(1, settings_.data.batch / (q.ranks / size));
     for (LayerSplit& split : tensor_splits(models, size, rows, inside ? q.cluster.inside : q.cluster.between))
       all.push_back(std::move(split));
-    const LayerSplit tokens{"tensor(sequence=true)", {{"tensor", size}}};
-    if (model_row(settings_.model).text && models(tokens, false, 2, rows)) all.push_back(tokens);
   }
   if (model_row(settings_.model).text) return all;
   const std::string outermost = shape_.input.rank() == 4 ? "d" : "h";
@@ -95,7 +93,8 @@ SearchSpace StrategySearch::space_of(ImaginedModels& models, const StrategyQuest
                     .splits = splits(models, q),
                     .micro = q.micro,
                     .most_micro = most_micro,
-                    .mesh = q.mesh};
+                    .mesh = q.mesh,
+                    .host = q.cluster.cyclic ? q.ranks : q.cluster.nodes.front().devices};
   space.recompute = q.recompute;
   if (space.recompute.size() > 1 && !models.can_recompute()) space.recompute = {false};
   std::erase_if(space.mesh, [](const Axis& a) { return a.size == 1; });
@@ -221,8 +220,8 @@ std::string margin_in_words(const SearchResult& found, const StrategyQuestion& q
 std::string none_in_words(const TrainerOptions& c, const SearchSpace& space, const StrategyQuestion& q) {
   if (!q.mesh.empty())
     return fmt::format(
-        "search: no strategy that is searched has the mesh {} (data, pipe and tensor or h, in an order "
-        "like pipe=2,data=4,tensor=2, with at most {} samples along data): leave it out",
+        "search: no strategy that is searched has the mesh {} (data, shard, pipe and tensor or h, in an "
+        "order like pipe=2,data=4,tensor=2, with at most {} samples along data): leave it out",
         to_string(q.mesh), c.data.batch);
   return fmt::format(
       "search: {} rank{} cannot be arranged: at most {} along data (data.batch), {} along pipe (parts of {}) and {}: "
