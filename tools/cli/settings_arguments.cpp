@@ -102,6 +102,13 @@ TrainerOptions SettingsArguments::over(TrainerOptions base) const {
   return base;
 }
 
+bool SettingsArguments::gives_layout() const {
+  TrainerOptions other;
+  other.parallel = {.ranks = 2, .mesh = "data=2", .strategy = "zero(3)"};
+  const TrainerOptions::Parallel a = over({}).parallel, b = over(other).parallel;
+  return a.ranks == b.ranks || a.mesh == b.mesh || a.strategy == b.strategy;  // a given one replaces both
+}
+
 std::string unexpected(const CLI::App& subcommand, const std::string& word) {
   const std::string help = fmt::format("see trireme {} --help", subcommand.get_name());
   if (word.find_first_not_of('-') == word.npos || !word.starts_with("-"))

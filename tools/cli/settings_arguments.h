@@ -21,6 +21,8 @@ class SettingsArguments {
   /// Applies the config file, then the options, to base (defaults or the settings of a run). Throws OptionError for
   /// invalid settings.
   TrainerOptions over(TrainerOptions base) const;
+  /// Whether the config file or the options give ranks, a mesh or a strategy.
+  bool gives_layout() const;
   /// Sets a setting before all options are applied.
   void set_first(const std::string& name, const std::string& text) { values_.insert(values_.begin(), {name, text}); }
   bool print_config() const { return print_config_; }
