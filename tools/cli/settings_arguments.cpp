@@ -17,6 +17,9 @@ namespace {
 bool is_left_out(const std::string& setting, const std::string& subcommand) {
   if (setting == "weights" && subcommand != "train" && subcommand != "scaling")
     return true;  // others have an option --weights
+  constexpr std::array of_layout{"parallel.mesh", "parallel.strategy"};
+  if (subcommand == "pack" && setting == "parallel.ranks") return true;
+  if (subcommand == "pack" || subcommand == "profile") return std::ranges::find(of_layout, setting) != of_layout.end();
   constexpr std::array of_cells{"parallel.ranks",   "parallel.mesh", "parallel.strategy", "parallel.virtual",
                                 "parallel.cluster", "run.dir",       "run.resume",        "run.override"};
   return subcommand == "scaling" && std::ranges::find(of_cells, setting) != of_cells.end();

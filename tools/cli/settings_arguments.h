@@ -12,8 +12,9 @@ namespace trireme {
 
 class SettingsArguments {
  public:
-  /// Declares the options. --weights is only for train and scaling; scaling omits settings of its cells. base: settings
-  /// that --help shows as defaults; none: defaults are a run's settings.
+  /// Declares the options. --weights is only for train and scaling; scaling omits settings of its cells; pack and
+  /// profile those of layouts that they do not start. base: settings that --help shows as defaults; none: defaults are
+  /// a run's settings.
   void add_to(CLI::App& subcommand, std::optional<TrainerOptions> base = TrainerOptions{});
   /// Rewrites a command line so that an option with an optional value has it after "=". The next word is its value only
   /// if it is a valid value: `--resume mlp` keeps mlp as the model.
