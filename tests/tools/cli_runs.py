@@ -160,6 +160,48 @@ class Metrics(Runs):
                         else:
                             self.assertEqual(found[key][word], value, (key, word))
 
+    def test_eval_divides_the_model(self):
+        """The line of one rank, where the weights are divided; it says whether they are."""
+        def line(name, *words, divided=False, ranks=None):
+            got = run("eval", self.dir / name, *words, ranks=ranks)
+            self.assertEqual((got.returncode, "ranks divide the model" in got.stderr), (0, divided), (words, got.stderr))
+            return got.stdout.splitlines()[0], got.stderr.count("note: ")
+        self.trained(*self.words, name="serial")
+        self.trained(*self.words, "--mesh", "tensor=2", "--strategy", "tensor", name="parts")
+        alone, parts = line("serial"), line("parts", divided=True)
+        tensor = ["--mesh", "tensor=2", "--strategy", "tensor"]
+        for layout in (tensor, ["--ranks", 3, "--strategy", "zero(3)"], ["--mesh", "pipe=2", "--strategy", "pipeline(micro=2)"],
+                       ["--mesh", "data=2,tensor=2", "--strategy", "tensor | zero(3)"]):
+            self.assertEqual(line("serial", *layout, divided=True), alone, layout)
+        for layout in ["--ranks", 3], ["--ranks", 2, "--strategy", "zero(1)"], ["--ranks", 3, "--strategy", "parameter_server"], ["--mesh", "h=2", "--strategy", "spatial"], ["--mesh", "data=2"]:
+            self.assertEqual(line("serial", *layout), alone, layout)
+        newest = sorted((self.dir / "parts/checkpoints").glob("step_*"))[-1]
+        self.assertEqual(line("serial", *tensor, "--weights", next(newest.glob("model.safetensors*")), divided=True), parts)
+        self.assertEqual(line("parts", "--ranks", 1), parts)   # with one of them, the run's others do not hold
+        for environment in '{"ranks": 3}', '{"ranks": "two"}':   # of another number of ranks; damaged
+            (self.dir / "parts/environment.json").write_text(environment)
+            self.assertEqual(line("parts", divided="two" in environment), (parts[0], "two" not in environment))
+        for layout, *says in ((["--mesh", "tensor=2"], "tensor"), (["--ranks", 2, *tensor[:1], "tensor=3"], 2, 3), (["--strategy", "tensr"], "tensr"), (["--strategy", "auto"], "auto")):
+            self.refused(run("eval", self.dir / "serial", *layout), *says)
+        self.refused(run("eval", self.dir / "serial", *tensor, "--weights", self.dir / "none"), "none", kind="file")
+
+    def test_commands_without_a_use_for_strategies_refuse_them(self):
+        for command in ["pack", "file"], ["profile"], ["predict", "none.png"], ["export", "none"], ["infer", "none"], ["report", "none"], ["doctor"], ["info"]:
+            self.refused(run(*command, "--strategy", "tensor"), "--strategy")
+        for command in ["pack", "file", "--ranks", 2], ["pack", "file", "--mesh", "data=2"], ["profile", "--mesh", "tensor=2"], ["predict", "none.png", "--ranks", 2], ["infer", "none", "--ranks", 2]:
+            self.refused(run(*command), command[2] if command[0] != "profile" else "--mesh")
+        for layout in ["--mesh", "tensor=2", "--strategy", "tensor"], ["--mesh", "tensor=2"], ["--strategy", "serial"]:
+            self.refused(run("bench", "mlp", "--infer", *layout), "--infer", layout[-1])
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_eval_divides_the_model_over_processes(self):
+        self.trained(*self.words, "--strategy", "zero(3)", name="run", ranks=2)
+        for ranks, divided in (2, True), (3, False), (None, False):   # the run's ranks, others
+            got = run("eval", self.dir / "run", ranks=ranks)
+            self.assertEqual(("ranks divide the model" in got.stderr, got.stderr.count("note: the run has 2 ranks")), (divided, not divided), got.stderr)
+            found = re.match(r"test accuracy: .*, loss [\d.]+", got.stdout)[0]
+            self.assertEqual(found, alone := found if ranks == 2 else alone)
+
     def test_workers_that_train_apart_count_each_sample_once(self):
         words = [*self.words, "--optim.name", "sgd", "--optim.lr", 0.05, "--optim.momentum", 0, "--optim.nesterov", "false"]
         self.trained(*words, name="serial")

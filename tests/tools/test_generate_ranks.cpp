@@ -1,6 +1,7 @@
-// generate() over ranks: the tokens of one rank, where no rank has the whole model.
+// generate() and evaluate() over ranks: the results of one rank, where no rank has the whole model.
 #include <sys/prctl.h>
 
+#include "datasets/core/tensors.h"
 #include "framework/layers/init.h"
 #include "framework/layers/sequential.h"
 #include "framework/tensor/memory_tracker.h"
@@ -9,6 +10,8 @@
 #include "models/text/gpt2.h"
 #include "models/text/llama.h"
 #include "tests/support/ranks.h"
+#include "tools/cli/commands.h"
+#include "tools/training/evaluate.h"
 
 namespace test_generate_ranks {
 
@@ -94,6 +97,14 @@ std::vector<Ids> prompts_of(std::size_t count) {
   return prompts;
 }
 
+/// Texts whose targets are the next tokens, with logits rather than a fused head.
+Dataset texts_of(Index count, Index vocabulary) {
+  std::vector<std::int64_t> ids;
+  for (Index i = 0; i < count * (positions + 1); ++i) ids.push_back(i * i * 7 % 31 % vocabulary);
+  const Tensor all = Tensor::from(ids, {count, positions + 1});
+  return TensorDataset(slice(all, 1, 0, positions), slice(all, 1, 1, positions + 1), vocabulary);
+}
+
 /// Calls a function after each block, while the block's weights are on the rank.
 struct Probed {
   Module block;
@@ -131,7 +142,7 @@ double resident_bytes(const FlatBuffer& flat) {
 
 }  // namespace
 
-TEST_CASE("no rank ever has the bytes of the whole model while it generates") {
+TEST_CASE("no rank ever has the bytes of the whole model while it generates or evaluates") {
   (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);  // else the kernel may fill untouched memory with huge pages
   double whole = 0;
   Module model = probed_gpt2(std::make_shared<std::function<void()>>());
@@ -142,18 +153,15 @@ TEST_CASE("no rank ever has the bytes of the whole model while it generates") {
     Layout layout;
     double most;  // share of the whole model: of weights, keys, values and activations
   };
-  const std::vector<Bound> bounds{{{{{"data", 1}}, "serial"}, 1.2},
-                                  {{{{"tensor", 2}}, "tensor"}, 0.7},
-                                  {{{{"tensor", 4}}, "tensor"}, 0.4},
-                                  {{{{"pipe", 2}}, "pipeline(micro=2, partition=even)"}, 0.75},
-                                  {{{{"data", 2}}, "zero(3)"}, 0.78},
-                                  {{{{"data", 3}}, "zero(3)"}, 0.65},
-                                  {{{{"data", 4}}, "zero(3)"}, 0.6},
-                                  {{{{"data", 2}, {"tensor", 2}}, "tensor | zero(3)"}, 0.45}};
+  const std::vector<Bound> bounds{
+      {{{{"data", 1}}, "serial"}, 1.2},   {{{{"tensor", 2}}, "tensor"}, 0.7},
+      {{{{"tensor", 4}}, "tensor"}, 0.4}, {{{{"pipe", 2}}, "pipeline(micro=2, partition=even)"}, 0.75},
+      {{{{"data", 2}}, "zero(3)"}, 0.78}, {{{{"data", 3}}, "zero(3)"}, 0.65},
+      {{{{"data", 4}}, "zero(3)"}, 0.6},  {{{{"data", 2}, {"tensor", 2}}, "tensor | zero(3)"}, 0.45}};
   for (const auto& [layout, most] : bounds) {
     if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
     INFO(layout.strategy << " on " << to_string(layout.mesh));
-    const auto [peak, probes] = on_ranks(ranks_of(layout.mesh), [&](World& world) {
+    const auto [peaks, probes] = on_ranks(ranks_of(layout.mesh), [&](World& world) {
       Mesh mesh(world, layout.mesh);
       const auto probe = std::make_shared<std::function<void()>>();
       Module undrawn;
@@ -161,8 +169,8 @@ TEST_CASE("no rank ever has the bytes of the whole model while it generates") {
         const SkipInit drawn_below;
         undrawn = probed_gpt2(probe);
       }
-      Step step(undrawn, cross_entropy, Sgd{.lr = 0.1}, mesh, parse_strategy(layout.strategy),
-                {.initialize = 5, .profile = {.example = Tensor::full({1, 4}, 0, DType::i64)}});
+      const auto step =
+          forward_step(undrawn, mesh, parse_strategy(layout.strategy), Tensor::full({1, 4}, 0, DType::i64));
       double peak = 0;
       int probes = 0;
       const MemoryTracker tracker;
@@ -172,19 +180,54 @@ TEST_CASE("no rank ever has the bytes of the whole model while it generates") {
         const double tensors =
             static_cast<double>(tracker.peak(MemoryKind::activations) + tracker.peak(MemoryKind::packed));
         peak = std::max(
-            peak, tensors + resident_bytes(step.parameters().values()) + resident_bytes(step.parameters().grads()));
+            peak, tensors + resident_bytes(step->parameters().values()) + resident_bytes(step->parameters().grads()));
       };
-      (void)generate(step, prompts_of(2), {.tokens = 20, .temperature = 0, .context = positions});
+      (void)generate(*step, prompts_of(2), {.tokens = 20, .temperature = 0, .context = positions});
+      const double generating = std::exchange(peak, 0);
+      EvaluateOptions how{.batch = 2, .workers = 0};
+      const bool divided = divide(how, *step);
+      CHECK(divided == (world.size() > 1));
+      (void)evaluate(step->model(), texts_of(4, 512), world, how);
       *probe = {};
-      const Tensor all = Tensor::of(std::vector{peak}, {1}, DType::f64);
+      const Tensor all = Tensor::of(std::vector{generating, peak}, {2}, DType::f64);
       world.comm().all_reduce(all, ReduceOp::max).wait();
-      return std::pair(all.item(), probes);
+      return std::pair(all.to_vector(), probes);
     });
     CHECK(probes > 0);
-    CHECK(peak < most * whole);
-    CHECK(peak > 0.2 * whole);
+    for (const double peak : peaks) {
+      CHECK(peak < most * whole);
+      CHECK(peak > 0.2 * whole);
+    }
   }
   (void)prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+}
+
+TEST_CASE("evaluations over ranks are those of one rank") {
+  const Dataset data = texts_of(7, vocabulary);
+  for (const Subject& subject : {of_gpt2(true), of_gpt2(false), of_llama(2)}) {
+    Module whole = subject();
+    World one;
+    const Evaluation expected = evaluate(whole, data, one, {.batch = 3, .workers = 0, .dtype = DType::f64});
+    CHECK(expected.labels == 7 * positions);
+    for (const Layout& layout : layouts()) {
+      if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
+      INFO(subject.name << ", " << layout.strategy << " on " << to_string(layout.mesh));
+      const auto [found, divided] = on_ranks(ranks_of(layout.mesh), [&](World& world) {
+        Mesh mesh(world, layout.mesh);
+        std::optional<Step> step;
+        EvaluateOptions how{.batch = 3, .workers = 0, .dtype = DType::f64};
+        const bool divided = divide(how, on(step, subject, mesh, layout.strategy));
+        return std::pair(evaluate(step->model(), data, world, how), divided);
+      });
+      CHECK(std::abs(found.loss - expected.loss) < 1e-12 * expected.loss);
+      CHECK((found.correct == expected.correct && found.in_top5 == expected.in_top5));
+      CHECK(found.labels == expected.labels);
+      const bool in_parts = layout.strategy.find("tensor") != std::string::npos ||
+                            layout.strategy.find("pipeline") != std::string::npos ||
+                            layout.strategy.find("zero(3)") != std::string::npos;
+      CHECK(divided == in_parts);
+    }
+  }
 }
 
 TEST_CASE("texts over ranks are those of one rank") {

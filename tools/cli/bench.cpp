@@ -133,7 +133,15 @@ void bench(const TrainerOptions& config, const BenchOptions& options, World& wor
 }  // namespace
 
 int bench_command(int argc, char** argv, const TrainerOptions& config, const BenchOptions& options) {
-  return World::run(argc, argv, make_ranks(config), [&](World& world) {
+  const TrainerOptions::Parallel& layout = config.parallel;
+  const int ranks = make_ranks(config);
+  if (options.infer &&
+      (!layout.strategy.empty() || (!layout.mesh.empty() && size_along(parse_mesh(layout.mesh), "data") != ranks)))
+    throw OptionError(fmt::format(
+        "bench: --infer runs the whole model on each rank, but strategy '{}' and mesh '{}' are given; leave out "
+        "--infer, or give only --ranks",
+        layout.strategy, layout.mesh));
+  return World::run(argc, argv, ranks, [&](World& world) {
     world.use_all_reduce(config.parallel.allreduce);
     bench(config, options, world);
   });

@@ -33,7 +33,8 @@ constexpr std::pair<const char*, const char*> examples[] = {
      "      --run.dir runs/a"},
     {"eval",
      "  trireme eval runs/a\n"
-     "  trireme eval runs/a --data fashion_mnist"},
+     "  trireme eval runs/a --data fashion_mnist\n"
+     "  trireme eval runs/a --mesh tensor=2 --strategy tensor"},
     {"tune",
      "  trireme tune space.toml --out search -- train mnist_cnn --epochs 3\n"
      "  trireme tune --out search            # continue the search\n"
@@ -262,11 +263,23 @@ void CommandLine::report() {
 void CommandLine::eval() {
   CLI::App& command =
       add("eval", training, "print accuracy and loss of a run's newest checkpoint on the test set", [this] {
+        TrainerOptions base = run_config(run_);
+        const bool run_layout = !settings_.gives_layout();
+        if (!run_layout) base.parallel = {.threads = base.parallel.threads};
         return configured(
-            [this](const TrainerOptions& options) { return eval_command(argc_, argv_, options, run_, weights_); },
-            run_config(run_));
+            [&](const TrainerOptions& options) {
+              return eval_command(argc_, argv_, options, run_, weights_, run_layout);
+            },
+            base);
       });
-  command.add_option("run", run_, "run directory")->required()->type_name("RUN");
+  command
+      .add_option(
+          "run", run_,
+          "run directory. Without --ranks, --mesh and --strategy, ranks divide the model as in the run if their "
+          "number is the run's. With one of them, the others are not the run's. Without --strategy, each rank "
+          "gets the whole model")
+      ->required()
+      ->type_name("RUN");
   add_weights(command, weights_);
   settings_.add_to(command, std::nullopt);
 }

@@ -13,7 +13,9 @@
 #include "datasets/text/tokenizer.h"
 #include "framework/io/bytes.h"
 #include "framework/io/checkpoint.h"
+#include "framework/io/file.h"
 #include "framework/io/foreign/npy.h"
+#include "framework/io/json.h"
 #include "framework/io/weights.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/environment.h"
@@ -21,12 +23,14 @@
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/runtime/step_resume.h"
 #include "tools/cli/config_file.h"
 #include "tools/cli/signals.h"
 #include "tools/cli/version.h"
 #include "tools/cli/wrapped_text.h"
 #include "tools/training/data_record.h"
 #include "tools/training/from_options.h"
+#include "tools/training/prepared_input.h"
 #include "tools/training/resume.h"
 #include "tools/training/run_dir.h"
 #include "tools/training/trainer.h"
@@ -50,6 +54,25 @@ std::string load_weights(Parameters& parameters, const std::string& run, const s
     return weights;
   }
   return usable(load_latest(run, parameters, nullptr), run);
+}
+
+std::unique_ptr<Step> forward_step(Module undrawn, Mesh& mesh, const Strategy& strategy, const Tensor& example) {
+  StepOptions how{.initialize = 1, .epoch_steps = 1};
+  // A pipeline alone plans without costs, since rank 0 would measure them with the whole model.
+  if (strategy.split.any()) how.profile.example = example;
+  return std::make_unique<Step>(std::move(undrawn), cross_entropy, Sgd{}, mesh, strategy, how);
+}
+
+std::string load_weights(Step& step, World& world, const std::string& path, const std::string& weights) {
+  StepResume resume(step);
+  if (!weights.empty()) {
+    const std::vector<std::string> kept = resume.import_weights(weights);
+    check(kept.empty(), ErrorKind::data, "weights", "{} has {} of another shape than the model; give its own weights",
+          weights, fmt::join(kept, ", "));
+    return weights;
+  }
+  if (fs::exists(path + "/manifest.json")) return resume.load_weights(path).path;
+  return resume.load_weights(broadcast_text(world.comm(), world.main() ? newest_checkpoint(path) : "", 0)).path;
 }
 
 ModelOptions text_run_options(const TrainerOptions& config, const std::string& run) {
@@ -139,25 +162,65 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
   });
 }
 
-int eval_command(int argc, char** argv, const TrainerOptions& given, const std::string& run,
-                 const std::string& weights) {
+/// Number of ranks that a run was last trained on.
+static int ranks_of_run(const TrainerOptions& config, const std::string& run) {
+  if (config.parallel.virtual_ranks > 0) return static_cast<int>(config.parallel.virtual_ranks);
+  try {
+    return parse_json(read_text(run + "/environment.json", std::size_t{1} << 20)).at("ranks").get<int>();
+  } catch (const std::exception&) { return make_ranks(config); }  // of a run that has lost it
+}
+
+int eval_command(int argc, char** argv, const TrainerOptions& given, const std::string& run, const std::string& weights,
+                 bool run_layout) {
   const TrainerOptions::Data own = run_config(run).data;
   const bool own_tokenizer = given.data.tokenizer == own.tokenizer;
-  const TrainerOptions options = own_tokenizer ? with_kept_tokenizer(given, run) : given;
-  return World::run(argc, argv, make_ranks(options), [&](World& world) {
+  const TrainerOptions asked = own_tokenizer ? with_kept_tokenizer(given, run) : given;
+  return World::run(argc, argv, make_ranks(asked), [&](World& world) {
+    TrainerOptions options = asked;
+    TrainerOptions::Parallel& layout = options.parallel;
     Console console(!world.main(), options.run.progress, options.run.log_seconds);
+    const int trained = run_layout ? ranks_of_run(asked, run) : world.size();
+    if (trained != world.size()) {
+      if (!layout.strategy.empty() || !layout.mesh.empty())
+        console.log(fmt::format(
+            "note: the run has {} ranks with strategy {}{}, but {} started; each gets the whole model, unless you give "
+            "--strategy",
+            trained, layout.strategy.empty() ? "data_parallel" : layout.strategy,
+            layout.mesh.empty() ? "" : " on mesh " + layout.mesh, world.size()));
+      layout = {.threads = layout.threads};
+    }
+    if (layout.threads > 0) set_threads(static_cast<int>(layout.threads));
     compare_ranks(world.comm(), "settings", common_settings(options));
     const Dataset data = make_dataset(options, "test");
     compare_ranks(world.comm(), "data", "test " + description(*data));
     check_same_labels(run, data);
     const Device device = make_device(options, world);
-    Module model = make_model(options, options_for(*data), device);
-    Parameters parameters(model);
-    const std::string source = load_weights(parameters, run, weights);
+    const ModelOptions shape = options_for(*data);
     EvaluateOptions how = evaluate_options(options, device, console, data->size());
     if (data->classes() == 0) how.loss = make_loss(options);
     how.metrics = make_metrics(options, *data);
-    const Evaluation found = evaluate(model, data, world, how);
+    std::string source;
+    const auto in_parts = [&]() -> std::optional<Evaluation> {
+      if (layout.strategy.empty() && layout.mesh.empty()) return {};
+      const Strategy strategy = make_strategy(options, world.size());
+      Mesh mesh = make_mesh(options, world);
+      TrainerOptions of_row = options;
+      of_row.data.batch = 1;
+      const auto step = forward_step(make_undrawn_model(options, shape, device), mesh, strategy,
+                                     make_example(of_row, {.train = data}, 1, device));
+      if (!divide(how, *step)) return {};
+      source = load_weights(*step, world, run, weights);
+      console.log(fmt::format("ranks divide the model: {} on mesh {}", strategy.name(), to_string(mesh.axes())));
+      return evaluate(step->model(), data, world, how);
+    };
+    const auto whole = [&] {
+      Module model = make_model(options, shape, device);
+      Parameters parameters(model);
+      source = load_weights(parameters, run, weights);
+      return evaluate(model, data, world, how);
+    };
+    const std::optional<Evaluation> divided = in_parts();
+    const Evaluation found = divided ? *divided : whole();
     console.finish();
     const bool same_name = given.data.root == own.root && given.data.name == own.name &&
                            given.data.val_shards == own.val_shards && given.data.validation == own.validation;

@@ -1,11 +1,13 @@
 // The subcommands of the trireme binary. Each returns the exit status, or throws Error.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "framework/optim/parameters.h"
 #include "models/text/generate.h"
+#include "parallel/runtime/step.h"
 #include "tools/launch/supervisor.h"
 #include "tools/training/trainer_options.h"
 
@@ -176,8 +178,10 @@ TrainerOptions training_of(const std::string& command, const std::string& exampl
 void add_options(CLI::App&, TuneCommand&);
 /// Searches hyper-parameters (run_search()), works for a search, or prints its results.
 int tune_command(const TuneCommand&);
-/// weights: safetensors file; empty: the run's newest checkpoint.
-int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights);
+/// weights: safetensors file; empty: the run's newest checkpoint. run_layout: ranks, mesh and strategy are the run's;
+/// ranks of another number then evaluate with data_parallel.
+int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights,
+                 bool run_layout);
 /// Prints a line per image: path, most probable class and probability, separated by tabs. Options change the form.
 int predict(const PredictOptions&);
 /// Prints texts that a language model generates from prompts, on one rank or several.
@@ -214,6 +218,13 @@ ModelOptions text_run_options(const TrainerOptions&, const std::string& run);
 /// The newest undamaged checkpoint of a run, with a note on stderr if a newer one is damaged. Throws Error if there is
 /// none.
 std::string newest_checkpoint(const std::string& run);
+/// Divides a model without weights (made under SkipInit) over the ranks of a mesh, to run it forward. The weights are
+/// arbitrary until load_weights(). example: an input of one row, with which strategies that divide layers are planned.
+/// A collective call; the mesh must outlive the result.
+std::unique_ptr<Step> forward_step(Module undrawn, Mesh&, const Strategy&, const Tensor& example);
+/// Brings weights to the ranks that hold them, from a weights file, else from a checkpoint, else from a run's newest
+/// checkpoint. path: of the run or of the checkpoint. Returns a description of the source. A collective call.
+std::string load_weights(Step&, World&, const std::string& path, const std::string& weights);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns a description of the source.
 std::string load_weights(Parameters&, const std::string& run, const std::string& weights);
 /// Writes both splits of the settings' data set to one file, decoded and resized to data.image_size (default 256).

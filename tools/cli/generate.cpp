@@ -1,7 +1,7 @@
 // trireme generate: prints the text of a language model while it is sampled.
 #include "models/text/generate.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -15,8 +15,6 @@
 #include "framework/io/lines.h"
 #include "framework/layers/init.h"
 #include "models/text/pretrained.h"
-#include "parallel/comm/world/compare.h"
-#include "parallel/runtime/step_resume.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
 #include "tools/training/from_options.h"
@@ -98,19 +96,6 @@ LanguageModel by_name(const GenerateCommand& c) {
           .context = row.usual.input[0],
           .special = true,
           .weights = c.weights};
-}
-
-/// Brings the weights to the ranks that hold them. Returns a description of their source. A collective call.
-std::string load_parts(Step& step, const LanguageModel& s, World& world) {
-  StepResume resume(step);
-  if (!s.weights.empty()) {
-    const std::vector<std::string> kept = resume.import_weights(s.weights);
-    check(kept.empty(), ErrorKind::data, "generate", "{} has {} of another shape than the model; give its own weights",
-          s.weights, fmt::join(kept, ", "));
-    return s.weights;
-  }
-  if (!s.checkpoint.empty()) return resume.load_weights(s.checkpoint).path;
-  return resume.load_weights(broadcast_text(world.comm(), world.main() ? newest_checkpoint(s.run) : "", 0)).path;
 }
 
 LanguageModel language_model(const GenerateCommand& c, World& world) {
@@ -266,13 +251,10 @@ void generate_on(World& world, const GenerateCommand& c, const std::vector<std::
   config.parallel = c.parallel;
   const Strategy strategy = make_strategy(config, world.size());
   Mesh mesh = make_mesh(config, world);
-  StepOptions how{.initialize = 1};  // overwritten by the weights
-  // Layers are divided by the flow of a few tokens through the model. For a pipeline alone, costs are not measured.
-  if (strategy.split.any())
-    how.profile.example = Tensor::full({1, std::min<Index>(options.context, 8)}, 0, DType::i64).to(s.device);
-  Step step(std::move(s.model), cross_entropy, Sgd{}, mesh, strategy, how);
-  Printer printer = begin(load_parts(step, s, world));
-  generate(step, prompts, options, show(printer));
+  const auto step = forward_step(std::move(s.model), mesh, strategy,
+                                 Tensor::full({1, std::min<Index>(options.context, 8)}, 0, DType::i64).to(s.device));
+  Printer printer = begin(load_weights(*step, world, s.checkpoint.empty() ? s.run : s.checkpoint, s.weights));
+  generate(*step, prompts, options, show(printer));
 }
 
 }  // namespace

@@ -17,6 +17,9 @@ namespace {
 bool is_left_out(const std::string& setting, const std::string& subcommand) {
   if (setting == "weights" && subcommand != "train" && subcommand != "scaling")
     return true;  // others have an option --weights
+  constexpr std::array of_layout{"parallel.mesh", "parallel.strategy"};
+  if (subcommand == "pack" && setting == "parallel.ranks") return true;
+  if (subcommand == "pack" || subcommand == "profile") return std::ranges::find(of_layout, setting) != of_layout.end();
   constexpr std::array of_cells{"parallel.ranks",   "parallel.mesh", "parallel.strategy", "parallel.virtual",
                                 "parallel.cluster", "run.dir",       "run.resume",        "run.override"};
   return subcommand == "scaling" && std::ranges::find(of_cells, setting) != of_cells.end();
@@ -100,6 +103,13 @@ TrainerOptions SettingsArguments::over(TrainerOptions base) const {
   if (file_) load_config(base, find_config(*file_));
   for (const auto& [name, text] : values_) set(base, name, text);
   return base;
+}
+
+bool SettingsArguments::gives_layout() const {
+  TrainerOptions other;
+  other.parallel = {.ranks = 2, .mesh = "data=2", .strategy = "zero(3)"};
+  const TrainerOptions::Parallel a = over({}).parallel, b = over(other).parallel;
+  return a.ranks == b.ranks || a.mesh == b.mesh || a.strategy == b.strategy;  // a given one replaces both
 }
 
 std::string unexpected(const CLI::App& subcommand, const std::string& word) {

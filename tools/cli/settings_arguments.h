@@ -12,8 +12,9 @@ namespace trireme {
 
 class SettingsArguments {
  public:
-  /// Declares the options. --weights is only for train and scaling; scaling omits settings of its cells. base: settings
-  /// that --help shows as defaults; none: defaults are a run's settings.
+  /// Declares the options. --weights is only for train and scaling; scaling omits settings of its cells; pack and
+  /// profile those of layouts that they do not start. base: settings that --help shows as defaults; none: defaults are
+  /// a run's settings.
   void add_to(CLI::App& subcommand, std::optional<TrainerOptions> base = TrainerOptions{});
   /// Rewrites a command line so that an option with an optional value has it after "=". The next word is its value only
   /// if it is a valid value: `--resume mlp` keeps mlp as the model.
@@ -21,6 +22,8 @@ class SettingsArguments {
   /// Applies the config file, then the options, to base (defaults or the settings of a run). Throws OptionError for
   /// invalid settings.
   TrainerOptions over(TrainerOptions base) const;
+  /// Whether the config file or the options give ranks, a mesh or a strategy.
+  bool gives_layout() const;
   /// Sets a setting before all options are applied.
   void set_first(const std::string& name, const std::string& text) { values_.insert(values_.begin(), {name, text}); }
   bool print_config() const { return print_config_; }

@@ -10,6 +10,8 @@
 #include "framework/tensor/fields.h"
 #include "parallel/comm/world/metric_sums.h"
 #include "parallel/model/chain.h"
+#include "parallel/runtime/step_forward.h"
+#include "parallel/runtime/step_probe.h"
 
 namespace trireme {
 namespace {
@@ -130,6 +132,15 @@ std::string Evaluation::text() const {
                          : fmt::format("test loss: {:.5f} ({} samples)", loss, samples);
   for (const MetricResult& m : metrics) text += fmt::format(", {} {:.5g}", m.name, m.value);
   return text;
+}
+
+bool divide(EvaluateOptions& how, Step& step, bool gathered) {
+  const StepForward forward(step);
+  const bool in_parts = !gathered && forward.is_needed();
+  if (!in_parts && !StepProbe(step).is_tensor_parallel()) return false;
+  how.shard = forward.share();
+  if (in_parts) how.forward = forward;
+  return true;
 }
 
 bool scores_classes(const Tensor& prediction, const Tensor& target, Index classes) {

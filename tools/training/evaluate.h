@@ -14,6 +14,8 @@
 
 namespace trireme {
 
+class Step;  // parallel/runtime/step.h
+
 /// Loss, counts and metrics over a data set.
 struct Evaluation {
   Index correct = 0,  ///< labels that equal the most likely class
@@ -57,6 +59,10 @@ struct EvaluateOptions {
   /// Called before each batch with its number, from 0, and the number of batches.
   std::function<void(Index batch, Index batches)> progress = {};
 };
+/// Makes evaluate() use the model of a Step, Step::model(), where ranks divide it: sets EvaluateOptions::shard and
+/// forward. gathered: every rank has all weights (Step::gather_weights()). Returns false, and changes nothing, if each
+/// rank can run the whole model alone: always after gather_weights(), except with layers that ranks divide.
+bool divide(EvaluateOptions&, Step&, bool gathered = false);
 /// Whether predictions are class scores: prediction is [..., at least `classes`] and target has labels, i64 [...].
 bool scores_classes(const Tensor& prediction, const Tensor& target, Index classes);
 /// Runs a model over the data set. A collective call; every rank returns the totals of all ranks. Counts and metrics

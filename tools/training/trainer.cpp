@@ -192,15 +192,10 @@ struct Trainer::Impl {
     how.loss = input.loss;
     how.metrics = input.metrics;
     how.collate = input.collate;
-    const StepForward forward(*step);
-    if (in_parts()) {
-      how.shard = forward.share();
-      how.forward = forward;
-    } else {
-      step->gather_weights();
-      if (StepProbe(*step).is_tensor_parallel()) how.shard = step->shard();
-    }
-    return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
+    const bool gathered = !in_parts();
+    if (gathered) step->gather_weights();
+    const bool divided = divide(how, *step, gathered);
+    return trireme::evaluate(divided ? step->model() : input.model, input.test, world, how);
   }
   /// Whether all ranks have every step in common, so that they can return to one.
   bool can_roll_back() { return !clock.simulated() && !StepProbe(*step).trains_apart() && step->plan().tickets == 0; }
