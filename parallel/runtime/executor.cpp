@@ -20,7 +20,7 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
       slots_(program_.actions.size()),
       in_flight_(plan, program_),
       versions_(optimizer.parameters(), plan.updated(static_cast<std::size_t>(program)), program_.versions),
-      agreement_(optimizer, program_, shards_, options),
+      agreement_(optimizer, program_, own_.shards, options),
       time_(plan, program_, mesh.world()) {
   for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial, state.dtype);
   prepare(mesh);
@@ -49,7 +49,7 @@ void Executor::begin_step() {
 std::unique_ptr<MemoryScope> Executor::count_memory() {
   if (!recorder_) return nullptr;
   if (facts_.updates) {
-    optimizer_.keep(updated_);
+    optimizer_.keep(own_.updated);
     (void)optimizer_.state();
   }
   return std::make_unique<MemoryScope>(recorder_->memory());
@@ -66,7 +66,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
   begin(x, y);
   now_.captured = captured;
   if (buckets_) buckets_->arm(false);
-  if (!std::exchange(ran_, true)) prepare_reads();
+  if (std::exchange(facts_.is_first_step, false)) prepare_reads();
   interpreter_.run(*this);
   reads_.reset();
   now_.in_midst = false;
@@ -344,8 +344,8 @@ Work Executor::agree(ActionId id) {
   if (action(id).payload == OperandKind::count) agreement_.set_ignored(tapes_.count_ignored());
   if (action(id).payload == OperandKind::ratios) {
     now_.updates = facts_.updates;
-    if (facts_.updates) optimizer_.keep(updated_);
-    return grad_scale_ ? agreement_.start_ratios(updated_, copies_, *grad_scale_, slot(id).comm) : Work{};
+    if (facts_.updates) optimizer_.keep(own_.updated);
+    return grad_scale_ ? agreement_.start_ratios(own_.updated, own_.copies, *grad_scale_, slot(id).comm) : Work{};
   }
   return agreement_.start(action(id), slot(id).comm);
 }
@@ -356,7 +356,7 @@ Work Executor::update(ActionId id) {
   now_.updates = true;
   if (in_flight_.refuses(action(id), now_.step)) return {};
   if (s.first_update) {
-    optimizer_.keep(updated_);
+    optimizer_.keep(own_.updated);
     versions_.keep();
   }
   if (grad_scale_) {

@@ -132,6 +132,12 @@ class Executor {
     bool updates = false;          // the program has an update
     bool sums_loss = false;        // other ranks have shares of the loss
     bool leaves_messages = false;  // some action leaves messages in flight between steps (ActionRow::flush)
+    bool is_first_step = true;     // no step has begun
+  };
+  struct OwnSlices {
+    std::vector<Slice> shards = {};  // this rank's shard of each update, without tied weights that another program owns
+    std::vector<Slice> copies = {};  // tied weights that another program owns
+    std::vector<Slice> updated = {};  // all slices that this rank updates, neighbours joined
   };
   void prepare(Mesh&);
   std::vector<int> backwards_by_entry() const;
@@ -190,11 +196,8 @@ class Executor {
   std::optional<double> grad_scale_ = 1;  // factor of gradients; none: updates change nothing
   StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
-  std::vector<Slice> shards_;   // this rank's shard of each update, without tied weights that another program owns
-  std::vector<Slice> copies_;   // tied weights that another program owns
-  std::vector<Slice> updated_;  // all slices that this rank updates, neighbours joined
+  OwnSlices own_;
   WeightVersions versions_;
-  bool ran_ = false;                  // a step has begun
   std::optional<WeightReads> reads_;  // in the first step: refuses a read of a weight that is gathered in another type
   Agreement agreement_;
   Recorder* recorder_ = nullptr;

@@ -91,7 +91,7 @@ void Executor::prepare_backward() {
 
 void Executor::prepare_updates() {
   Slot* last = nullptr;
-  copies_ = copies_in(plan_, static_cast<std::size_t>(&program_ - plan_.programs.data()));
+  own_.copies = copies_in(plan_, static_cast<std::size_t>(&program_ - plan_.programs.data()));
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     const Action& a = program_.actions[id];
     const bool updates = a.kind == ActionKind::update, brought_in = a.microbatch.steps_ago == 0;
@@ -100,8 +100,8 @@ void Executor::prepare_updates() {
     if (!updates) continue;
     slots_[id].first_update = last == nullptr;
     last = &slots_[id];
-    if (!overlaps(copies_, program_.actions[id].slice)) shards_.push_back(last->shard);
-    if (last->shard.size() > 0) updated_.push_back(last->shard);
+    if (!overlaps(own_.copies, program_.actions[id].slice)) own_.shards.push_back(last->shard);
+    if (last->shard.size() > 0) own_.updated.push_back(last->shard);
   }
   if (last) last->last_update = true;
   facts_.updates = last != nullptr;
@@ -111,7 +111,7 @@ void Executor::prepare_updates() {
     slots_[id].first_push = a.kind == ChannelKind::push && a.payload == OperandKind::gradients;
     if (slots_[id].first_push) break;
   }
-  updated_ = detail::joined(std::move(updated_));
+  own_.updated = detail::joined(std::move(own_.updated));
 }
 
 /// Passes must read weights that are gathered in bf16 or f16 as the dry run has seen. The dry run has no loss, and a
