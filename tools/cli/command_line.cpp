@@ -502,6 +502,8 @@ void CommandLine::plan() {
 void CommandLine::simulate() {
   CLI::App& command =
       add("simulate", planning, "predict the time of a step on a described cluster, for any number of ranks", [this] {
+        if (!plan_.backtest.empty() && settings_.gives_layout())
+          throw OptionError("simulate --backtest takes ranks from its table; leave out --ranks, --mesh and --strategy");
         if (!plan_.backtest.empty()) return backtest_command(plan_);
         return configured([this](const TrainerOptions& options) { return simulate_command(options, plan_); });
       });
