@@ -72,7 +72,7 @@ class Executor {
   /// The numbers that ranks agreed on in the last step.
   Agreement& agreement() { return agreement_; }
   /// The slices of the flat block of weights that this rank updates, in order.
-  const std::vector<Slice>& updated() const { return updated_; }
+  const std::vector<Slice>& updated() const { return own_.updated; }
   /// From now on records every action in recorder, which must outlive the executor; null: stop. While recording, the
   /// host waits for devices after each action, so that times include the devices' work.
   void record(Recorder* recorder) { recorder_ = recorder; }
