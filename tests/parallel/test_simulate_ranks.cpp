@@ -233,8 +233,11 @@ class Rules {
     const Link& link = cluster_.link(ranks);
     const Index n = a.slice.size(), even = n / p * p * 4, rest = 4 * n - even;
     const auto call = [&](CallKind kind, Index bytes) { return collective_time(link, kind, p, bytes); };
-    if (a.kind == ActionKind::agree)
-      return call(a.peer.root < 0 ? CallKind::all_reduce : CallKind::broadcast, a.payload == OperandKind::loss ? 4 : 8);
+    if (a.kind == ActionKind::agree) {
+      const bool one = a.payload != OperandKind::ratios;  // those are two numbers a tensor
+      return call(a.peer.root < 0 ? CallKind::all_reduce : CallKind::broadcast,
+                  a.payload == OperandKind::loss ? 4 : 8 * (one ? 1 : n));
+    }
     if (a.codec) return call(CallKind::all_gather, 8 * n * p);  // topk of all numbers: with their positions
     if (a.kind == ActionKind::broadcast || a.peer.root >= 0) return call(CallKind::broadcast, 4 * n);
     if (a.kind == ActionKind::all_reduce) return call(CallKind::all_reduce, 4 * n);
