@@ -6,6 +6,7 @@
 
 #include "framework/optim/parameters.h"
 #include "framework/tensor/launch.h"
+#include "framework/tensor/untimed_launches.h"
 #include "kernels/core/skip_copies.h"
 
 namespace trireme {
@@ -29,6 +30,7 @@ class WeightReads {
           kernels_([&reads](const LaunchWatch::Call& call) { reads.see(call); }) {}
 
    private:
+    UntimedLaunches untimed_;
     SkipCopies copies_;
     LaunchWatch kernels_;
   };
