@@ -31,7 +31,7 @@ class PagePool {
 
  private:
   static constexpr std::size_t page = std::size_t{2} << 20;
-  static constexpr std::size_t most = 16;  // pages kept: 32 MiB
+  static constexpr std::size_t most = 64;  // pages kept: 128 MiB
   // A page that was moved becomes a mapping of its own, of which Linux allows a process 65,530.
   static constexpr std::size_t reach = 16384;  // the first 32 GiB of the arena take part
 
