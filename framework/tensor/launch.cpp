@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "framework/tensor/untimed_launches.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
 
@@ -15,9 +14,12 @@ void Placement::refuse(const View& v) const {
 }
 }  // namespace detail
 
-LaunchWatch::LaunchWatch(std::function<void(const Call&)> see, bool dry)
-    : see_(std::move(see)), dry_(dry), outer_(detail::launch_watch) {
-  check(outer_ == nullptr || (!dry && !outer_->dry_), "profile",
+LaunchWatch::LaunchWatch(std::function<void(const Call&)> see, Mode mode)
+    : see_(std::move(see)),
+      mode_(mode),
+      outer_(detail::launch_watch),
+      is_timed_(mode == Mode::timed || (outer_ != nullptr && outer_->is_timed_)) {
+  check(outer_ == nullptr || (mode != Mode::dry && outer_->mode_ != Mode::dry), "profile",
         "this thread already has a LaunchWatch, which cannot be combined with a dry run: destroy it first");
   detail::launch_watch = this;
   vendor_clock() = {.on = true};
@@ -32,13 +34,12 @@ void LaunchWatch::watch(const char* op, std::initializer_list<const View*> all, 
   for (const View* v : all)
     if (v) operands.push_back(*v);
   const std::function<void()> kernel = [=] { run(call); };
-  if (dry_) return see_({op, operands, 0, 0, kernel});
+  if (mode_ == Mode::dry) return see_({op, operands, 0, 0, kernel});
   const double vendor = vendor_clock().compute;
   const auto placed = std::find_if(operands.begin(), operands.end(), [](const View& v) { return bool(v); });
   const Device device = placed != operands.end() ? placed->device : cpu();
-  const bool is_timed = !detail::untimed_launches || outer_ != nullptr;
   double seconds = 0;
-  if (is_timed)
+  if (is_timed_)
     seconds = runtime(device.kind).timed(device, kernel);
   else
     kernel();

@@ -1,5 +1,6 @@
 // launch<Op>(outputs, inputs, attributes...): calls the kernel of a contract on the device of the first tensor.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <span>
@@ -23,9 +24,13 @@ class LaunchWatch {
         vendor_seconds;                   ///< seconds in the vendor's library, without changes of layout
     const std::function<void()>& kernel;  ///< runs the kernel again, on the same operands
   };
+  /// What happens to the kernels. timed: they run and are measured, which takes long on a device, whose cache is
+  /// emptied before each. untimed: they run, and seconds are 0 unless another watch is timed. dry: they run only if the
+  /// callback calls them, and seconds are 0.
+  enum class Mode : std::uint8_t { timed, untimed, dry };
   /// The callback runs after each kernel call of this thread. Throws Error if the thread already has a LaunchWatch,
-  /// and one of the two is dry. dry: kernels run only if the callback calls them, and seconds are 0.
-  explicit LaunchWatch(std::function<void(const Call&)>, bool dry = false);
+  /// and one of the two is dry.
+  explicit LaunchWatch(std::function<void(const Call&)>, Mode = Mode::timed);
   ~LaunchWatch();
   LaunchWatch(const LaunchWatch&) = delete;
   LaunchWatch& operator=(const LaunchWatch&) = delete;
@@ -36,8 +41,9 @@ class LaunchWatch {
 
  private:
   std::function<void(const Call&)> see_;
-  bool dry_;
+  Mode mode_;
   LaunchWatch* outer_;
+  bool is_timed_;  // this watch or one around it
 };
 
 namespace detail {

@@ -8,7 +8,7 @@
 namespace trireme {
 
 /// While it lives, this thread has no LaunchWatch and no SkipCopies: kernels run, and copies are made. A layer that
-/// caches a tensor computes the tensor under a WatchPause. Otherwise a dry run (LaunchWatch with dry) that happens to
+/// caches a tensor computes the tensor under a WatchPause. Otherwise a dry run (a dry LaunchWatch) that happens to
 /// be the first caller would leave uninitialized memory in the cache.
 class WatchPause {
  public:

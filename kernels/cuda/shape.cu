@@ -1,4 +1,6 @@
 // CopyBox, Permute, Expand and Take: kernels that move elements of any type, by size alone; and Take's backward.
+#include <type_traits>
+
 #include "kernels/contracts/move.h"
 
 #include "kernels/core/kernel.h"
@@ -164,29 +166,22 @@ void permute(View y, View x, const Shape& order) {
   with_bytes(y.dtype, [&](auto u) { transpose<decltype(u)>(on, y, x, t, loop.count()); });
 }
 
-template <class U>
+/// Bytes, or f32 that are rounded to U.
+template <class U, class T>
 struct TakeRows {
   U* y;
-  const U* x;
+  const T* x;
   Ids ids;
   Index count, width;
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const Index row = i / width, from = ids.of(row % count);
-    if (from >= 0) y[i] = x[(row / count * ids.rows + from) * width + i % width];
-  }
-};
-/// The same, of f32 that are rounded to U.
-template <class U>
-struct RoundRows {
-  U* y;
-  const float* x;
-  Ids ids;
-  Index count, width;
-  template <int n>
-  __device__ void operator()(Count<n>, Index i) const {
-    const Index row = i / width, from = ids.of(row % count);
-    if (from >= 0) y[i] = rounded<U>(x[(row / count * ids.rows + from) * width + i % width]);
+    if (from < 0) return;
+    const T value = x[(row / count * ids.rows + from) * width + i % width];
+    if constexpr (std::is_same_v<U, T>)
+      y[i] = value;
+    else
+      y[i] = rounded<U>(value);
   }
 };
 /// A thread adds up a column, so that the sums come in the order of the ids.
@@ -226,11 +221,11 @@ void take(View y, View x, View ids) {
   if (y.dtype != x.dtype)
     return dispatch_device_float(y.dtype, kernel::Take::name, [&](auto u) {
       using U = decltype(u);
-      each<1>(on, y.numel(), false, RoundRows<U>{y.as<U>(), x.as<const float>(), rows, y.shape[1], x.shape[2]});
+      each<1>(on, y.numel(), false, TakeRows<U, float>{y.as<U>(), x.as<const float>(), rows, y.shape[1], x.shape[2]});
     });
   with_bytes(x.dtype, [&](auto u) {
     using U = decltype(u);
-    each<1>(on, y.numel(), false, TakeRows<U>{y.as<U>(), x.as<const U>(), rows, y.shape[1], x.shape[2]});
+    each<1>(on, y.numel(), false, TakeRows<U, U>{y.as<U>(), x.as<const U>(), rows, y.shape[1], x.shape[2]});
   });
 }
 

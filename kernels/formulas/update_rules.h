@@ -131,6 +131,26 @@ struct RMSprop {
     }
   };
 };
+/// Adam's step of one number: lr mean / (sqrt(square) + eps), both moments corrected for their bias.
+template <class T>
+struct AdamStep {
+  T eps, keep1, take1, keep2, take2, lr, root;
+  template <class Rule>
+  AdamStep(const Rule& r, double rate)
+      : eps(T(r.eps)),
+        keep1(T(r.beta1)),
+        take1(T(1 - r.beta1)),
+        keep2(T(r.beta2)),
+        take2(T(1 - r.beta2)),
+        lr(T(rate / r.bias1)),
+        root(T(std::sqrt(r.bias2))) {}
+  constexpr T operator()(T slope, T& first, T& second) const {
+    T a = keep1 * first + take1 * slope, b = keep2 * second + take2 * slope * slope;
+    first = a;
+    second = b;
+    return lr * a / (math::sqrt(b) / root + eps);
+  }
+};
 /// torch.optim.Adam (Kingma and Ba, arXiv 1412.6980), or AdamW if decoupled (arXiv 1711.05101). bias1 and bias2 are 1 -
 /// beta1^t and 1 - beta2^t in step t = 1, 2, ...
 struct Adam {
@@ -141,24 +161,15 @@ struct Adam {
 
   template <class T>
   struct On {
-    T scale, eps, weight_decay, shrink, keep1, take1, keep2, take2, lr, root;
+    T scale, weight_decay, shrink;
+    AdamStep<T> step;
     explicit On(const Adam& r)
         : scale(T(r.grad_scale)),
-          eps(T(r.eps)),
           weight_decay(T(r.decoupled ? 0 : r.weight_decay)),
           shrink(T(r.decoupled ? 1 - r.lr * r.weight_decay : 1)),
-          keep1(T(r.beta1)),
-          take1(T(1 - r.beta1)),
-          keep2(T(r.beta2)),
-          take2(T(1 - r.beta2)),
-          lr(T(r.lr / r.bias1)),
-          root(T(std::sqrt(r.bias2))) {}
+          step(r, r.lr) {}
     constexpr void operator()(T& value, T grad, T& first, T& second) const {
-      T slope = grad * scale + weight_decay * value;
-      T a = keep1 * first + take1 * slope, b = keep2 * second + take2 * slope * slope;
-      first = a;
-      second = b;
-      value = value * shrink - lr * a / (math::sqrt(b) / root + eps);
+      value = value * shrink - step(grad * scale + weight_decay * value, first, second);
     }
   };
 };
@@ -171,23 +182,11 @@ struct LambDirection {
 
   template <class T>
   struct On {
-    T scale, eps, weight_decay, keep1, take1, keep2, take2, rate, root;
-    explicit On(const LambDirection& r)
-        : scale(T(r.grad_scale)),
-          eps(T(r.eps)),
-          weight_decay(T(r.weight_decay)),
-          keep1(T(r.beta1)),
-          take1(T(1 - r.beta1)),
-          keep2(T(r.beta2)),
-          take2(T(1 - r.beta2)),
-          rate(T(1 / r.bias1)),
-          root(T(std::sqrt(r.bias2))) {}
+    T scale, weight_decay;
+    AdamStep<T> step;
+    explicit On(const LambDirection& r) : scale(T(r.grad_scale)), weight_decay(T(r.weight_decay)), step(r, 1) {}
     constexpr void operator()(T& grad, T value, T& first, T& second) const {
-      T slope = grad * scale;
-      T a = keep1 * first + take1 * slope, b = keep2 * second + take2 * slope * slope;
-      first = a;
-      second = b;
-      grad = rate * a / (math::sqrt(b) / root + eps) + weight_decay * value;
+      grad = step(grad * scale, first, second) + weight_decay * value;
     }
   };
 };

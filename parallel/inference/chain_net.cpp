@@ -23,7 +23,7 @@ class Shapes {
           context.batch.training = false;
           return context;
         }()),
-        watch_([this](const LaunchWatch::Call& call) { operations_ += operations_of(call); }, true) {}
+        watch_([this](const LaunchWatch::Call& call) { operations_ += operations_of(call); }, LaunchWatch::Mode::dry) {}
   double take_operations() { return std::exchange(operations_, 0); }
 
  private:

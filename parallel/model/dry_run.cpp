@@ -61,7 +61,7 @@ namespace {
 class DryPass {
  public:
   DryPass(const DryRunOptions& o, const WeightReads& reads)
-      : reads_(reads), watch_([this](const LaunchWatch::Call& c) { see(c); }, true) {
+      : reads_(reads), watch_([this](const LaunchWatch::Call& c) { see(c); }, LaunchWatch::Mode::dry) {
     if (o.meter) dry_.emplace(*o.meter, [this](const std::string& axis, const Call& c) { see(axis, c); });
   }
   void run(PartInfo& part, ActionKind during, double& operations, const std::function<void()>& pass) {
@@ -196,7 +196,7 @@ SkipValues::SkipValues()
           [](const LaunchWatch::Call& call) {
             if (call.operands[0].bytes() <= static_cast<Index>(SkipCopies::most)) call.kernel();
           },
-          true) {}
+          LaunchWatch::Mode::dry) {}
 
 DryRun dry_run(const Chain& chain, Parameters& parameters, std::vector<PartInfo> parts, const Tensor& x,
                const DryRunOptions& options) {

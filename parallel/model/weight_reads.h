@@ -6,7 +6,6 @@
 
 #include "framework/optim/parameters.h"
 #include "framework/tensor/launch.h"
-#include "framework/tensor/untimed_launches.h"
 #include "kernels/core/skip_copies.h"
 
 namespace trireme {
@@ -27,10 +26,9 @@ class WeightReads {
     /// reads must outlive it.
     explicit Watch(const WeightReads& reads)
         : copies_([&reads](const View& from) { reads.see(from); }, false),
-          kernels_([&reads](const LaunchWatch::Call& call) { reads.see(call); }) {}
+          kernels_([&reads](const LaunchWatch::Call& call) { reads.see(call); }, LaunchWatch::Mode::untimed) {}
 
    private:
-    UntimedLaunches untimed_;
     SkipCopies copies_;
     LaunchWatch kernels_;
   };

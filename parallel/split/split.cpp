@@ -109,7 +109,7 @@ void run_dry(const Module& model, Mesh& mesh, const Enter& enter, const Tensor& 
       [](const LaunchWatch::Call& call) {
         if (runs_dry(call)) call.kernel();
       },
-      true);
+      LaunchWatch::Mode::dry);
   const TrafficMeter::Dry nothing_sent(mesh.meter(), [](const std::string&, const Call&) {});
   (void)model(enter(x));
 }

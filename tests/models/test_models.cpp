@@ -179,7 +179,7 @@ TEST_CASE("a dry run before the first batch leaves nothing behind in a model") {
       const auto spoil = [](const LaunchWatch::Call& call) {  // NaN in each result that no kernel computed
         std::memset(call.operands[0].data, 0xff, static_cast<std::size_t>(call.operands[0].bytes()));
       };
-      const LaunchWatch dry(spoil, true);
+      const LaunchWatch dry(spoil, LaunchWatch::Mode::dry);
       model(x);
     };
     const NoGrad no_grad;

@@ -172,7 +172,7 @@ TEST_CASE("a dry run counts the products of mixed-scale dense layers") {
           operations += operations_of(c);
           c.kernel();
         },
-        true);
+        LaunchWatch::Mode::dry);
     sum(net[0](Tensor::full({2, 6, 5, 7, 2}, 1).require_grad())).backward();
   }
   CHECK(operations == 3 * 2 * weights * 2 * 6 * 5 * 7);

@@ -84,7 +84,7 @@ TEST_CASE("a dry run is in the ranges of a step's passes; one rank makes none") 
 TEST_CASE("operations of products are those of their shapes") {
   const auto operations = [](const Tensor& c, const Tensor& a, const Tensor& b, MatMulOptions o) {
     double all = 0;
-    const LaunchWatch watch([&](const LaunchWatch::Call& call) { all += operations_of(call); }, true);
+    const LaunchWatch watch([&](const LaunchWatch::Call& call) { all += operations_of(call); }, LaunchWatch::Mode::dry);
     launch<kernel::MatMul>(c, a, b, o);
     return all;
   };
