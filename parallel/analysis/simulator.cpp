@@ -52,16 +52,21 @@ Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRan
 }
 
 std::pair<int, ActionId> Simulator::run() {
-  for (int r = 0; r < std::ssize(links_); ++r) {
-    ready_.push_back(r);
-    if (!second_copies_) settle();
-  }
-  settle();
-  while (!looks_.empty()) {
-    const auto [now, rank] = looks_.top();
-    looks_.pop();
-    look(rank, now);
-    settle();
+  for (int r = static_cast<int>(std::ssize(links_)); r-- > 0;) ready_.push_back(r);
+  while (!freed_.empty() || !ready_.empty() || !later_.empty()) {
+    if (freed_.empty() && ready_.empty()) {  // all other ranks are at later times
+      const auto [now, rank, id] = later_.top();
+      later_.pop();
+      id < 0 ? look(rank, now) : hand_over(rank, id);
+    } else if (!freed_.empty()) {
+      const int rank = freed_.back();
+      freed_.pop_back();
+      if (overlaps_ || waits_[rank] >= 0) carry_on(rank);
+    } else {
+      const int rank = ready_.back();
+      ready_.pop_back();
+      go_on(rank);
+    }
   }
   for (int r = 0; r < std::ssize(links_); ++r)
     if (step_[r] < steps_) return {r, waits_[r]};
@@ -156,25 +161,6 @@ void Simulator::go_on(int rank) {
   }
 }
 
-/// Processes everything that follows from known events.
-void Simulator::settle() {
-  while (!freed_.empty() || !ready_.empty() || !sends_.empty()) {
-    if (freed_.empty() && ready_.empty()) {  // all other ranks are at later times
-      const auto [now, rank, id] = sends_.top();
-      sends_.pop();
-      hand_over(rank, id);
-    } else if (!freed_.empty()) {
-      const int rank = freed_.back();
-      freed_.pop_back();
-      if (overlaps_ || waits_[rank] >= 0) carry_on(rank);
-    } else {
-      const int rank = ready_.back();
-      ready_.pop_back();
-      go_on(rank);
-    }
-  }
-}
-
 void Simulator::start(int rank, ActionId id) {
   if (servers_[rank]) return handle(rank, id);
   const SimAction& a = actions(rank)[id];
@@ -221,7 +207,7 @@ bool Simulator::wait(int rank, ActionId id) {
     waits_[rank] = id;
   else
     wait_until(rank, a, s.end, s.from);
-  if (s.end == unknown && hands_over(a)) sends_.push({s.begin, rank, id});
+  if (s.end == unknown && hands_over(a)) later_.push({s.begin, rank, id});
   if (s.end != unknown && a.mixes > 0 && s.copies()) s.end = clock_[rank] += mixing(rank, a);
   return s.end != unknown;
 }
@@ -370,7 +356,7 @@ void Simulator::pull(int rank, ActionId id) {
 void Simulator::deliver(int from, int to, const SimAction& a, Arrival arrival) {
   if (servers_[to]) {
     servers_[to]->post({arrival.when, from, grid_.coordinate(from, a.along), a.nth, step_of(from)});
-    return looks_.push({std::max(clock_[to], arrival.when), to});
+    return later_.push({std::max(clock_[to], arrival.when), to, -1});
   }
   Box& box = boxes_[{to, a.nth, from}];
   if (box.waiting.empty()) return box.come.push_back(arrival);

@@ -99,8 +99,9 @@ class Simulator {
     }
   };
   static_assert(sizeof(State) == 24);  // there are millions, and reading them takes most of the time
-  using Handing = std::tuple<Nanoseconds, int, ActionId>;  // a message to hand_over(): time, sending rank and action
-  using Look = std::pair<Nanoseconds, int>;                // a call of look(): time, server
+  /// A call to make once all other ranks wait or are at later times: time, rank, and the send to hand_over(); -1: the
+  /// rank is a server that may look() for a message.
+  using Later = std::tuple<Nanoseconds, int, ActionId>;
   struct RankLink {               // the network link of a rank, which carries out one operation after another
     Nanoseconds free = 0;         // time from which the link is free
     bool waits = false;           // the current operation is a collective that other ranks have not started
@@ -170,7 +171,6 @@ class Simulator {
   void begin_step(int rank);
   void end_step(int rank);
   void go_on(int rank);  // runs the rank until it waits for an event without a known time
-  void settle();         // runs all ranks until each waits
   void wait_until(int rank, const SimAction&, Nanoseconds end, Nanoseconds from);  // advances the rank's clock to end
   void start(int rank, ActionId id);
   bool wait(int rank, ActionId id);
@@ -232,9 +232,8 @@ class Simulator {
   /// The first element of a key is the receiving rank. The others are: -1 and the receive; the channel and the sending
   /// rank; or -2 minus the action that trades, and the sending rank.
   std::map<std::tuple<int, int, int>, Box> boxes_;
-  std::map<std::pair<int, ActionId>, Trade> trades_;                          // by rank and action
-  std::priority_queue<Look, std::vector<Look>, std::greater<>> looks_;        // earliest first
-  std::priority_queue<Handing, std::vector<Handing>, std::greater<>> sends_;  // earliest first
+  std::map<std::pair<int, ActionId>, Trade> trades_;                      // by rank and action
+  std::priority_queue<Later, std::vector<Later>, std::greater<>> later_;  // earliest first
   std::vector<int> freed_;  // ranks whose link may carry out its next operation
   std::vector<int> ready_;  // ranks that may run: they have not begun, or the action that they waited for has ended
 };

@@ -53,7 +53,7 @@ int Simulator::next_phase(int rank) {
   SimServer& server = *servers_[rank];
   const int phase = server.next_phase();
   const auto next = phase < 0 ? server.next_arrival() : std::nullopt;
-  if (next) looks_.push({std::max(clock_[rank], *next), rank});
+  if (next) later_.push({std::max(clock_[rank], *next), rank, -1});
   return phase;
 }
 
