@@ -187,9 +187,8 @@ void SimPrograms::add_channel(const Program& program, const Action& a, SimAction
   s.is_clock = a.payload == OperandKind::clock;
   s.reports = reports_loss(a);
   add_message(a, s, is_number(a) ? size_of(DType::f64) : a.slice.size() * options.element);
-  const CoordinateRange along = plan.range(program, a.peer.axis);
-  const std::string& asked = a.peer.senders_of.empty() ? program.trigger(a).channel : a.peer.senders_of;
-  const int to = a.peer.root >= 0 ? root_of(a.peer, along.begin) : senders_to(plan, asked, along.begin).at(0);
+  const int first = plan.range(program, a.peer.axis).begin;
+  const int to = receivers_of(plan, a.peer, first, senders_to(plan, program.trigger(a).channel, first)).at(0);
   if (serves_at(plan, a.peer.axis, to)) s.bytes += sizeof(MessageHeader);
 }
 

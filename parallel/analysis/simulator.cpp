@@ -355,7 +355,7 @@ void Simulator::pull(int rank, ActionId id) {
 
 void Simulator::deliver(int from, int to, const SimAction& a, Arrival arrival) {
   if (servers_[to]) {
-    servers_[to]->post({arrival.when, from, grid_.coordinate(from, a.along), a.nth, step_of(from)});
+    servers_[to]->post({arrival.when, grid_.coordinate(from, a.along), a.nth, step_of(from)});
     return later_.push({std::max(clock_[to], arrival.when), to, -1});
   }
   Box& box = boxes_[{to, a.nth, from}];

@@ -31,8 +31,7 @@ class SimServer {
   /// A message to the server.
   struct Message {
     Nanoseconds arrival;  // time at which the server may take it
-    int from;             // the sender, as a simulated rank
-    int sender;           // the sender, as a coordinate along the axis of messages
+    int sender;           // the sender's coordinate along the axis of messages
     int channel;          // index into SimPrograms::channels
     std::int64_t clock;   // the sender's step
   };
@@ -48,7 +47,7 @@ class SimServer {
   /// The phase that the taken messages start; -1: the server needs more messages.
   int next_phase();
   int phase() const { return start_.phase; }                    ///< the current phase
-  const std::vector<int>& senders() const { return senders_; }  ///< the ranks whose messages started that phase
+  const std::vector<int>& senders() const { return senders_; }  ///< coordinates of the ranks that started that phase
   int step() const { return step_; }                            ///< number of updates before the current step
   void updated() { ++updates_; }                                ///< counts an update
   int updates() const { return updates_; }                      ///< number of updates so far
@@ -61,7 +60,7 @@ class SimServer {
   std::set<std::pair<Nanoseconds, int>> on_its_way_;  // senders whose first message has not arrived: arrival, sender
   std::set<int> here_;                                // senders whose first message has arrived
   int turn_ = 0;                                      // least sender from which the next message is taken
-  std::vector<int> from_;                             // by taken message: Message::from
+  std::vector<int> from_;                             // by taken message: Message::sender
   Inbox::Start start_{-1, {}};
   std::vector<int> senders_;
   int updates_ = 0, step_ = 0;

@@ -28,7 +28,7 @@ bool SimServer::take(Nanoseconds now) {
   if (!queue.empty()) on_its_way_.insert({queue.front().arrival, m.sender});
   turn_ = m.sender + 1;
   inbox_.add(from_.size(), channels_[m.channel], m.sender, m.clock);
-  from_.push_back(m.from);
+  from_.push_back(m.sender);
   return true;
 }
 
@@ -72,13 +72,8 @@ void Simulator::answer(int rank, ActionId id, int to) {
 void Simulator::handle(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   if (a.is == SimAction::Is::push) {
-    if (a.offset >= 0) return answer(rank, id, plan_.root_at(rank, a));
-    if (a.peer->senders_of.empty()) {
-      for (const int sender : servers_[rank]->senders()) answer(rank, id, sender);
-    } else {
-      for (const int to : senders_to(plan_.plan, a.peer->senders_of, grid_.coordinate(rank, a.along)))
-        answer(rank, id, plan_.rank_at(rank, a, to));
-    }
+    for (const int to : receivers_of(plan_.plan, *a.peer, grid_.coordinate(rank, a.along), servers_[rank]->senders()))
+      answer(rank, id, plan_.rank_at(rank, a, to));
     return;
   }
   const Nanoseconds now = clock_[rank];

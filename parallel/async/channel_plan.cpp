@@ -45,6 +45,11 @@ std::vector<int> senders_to(const Plan& plan, const std::string& channel, int ro
   return senders_to(plan, channel, root, most_answers);
 }
 
+std::vector<int> receivers_of(const Plan& plan, const Peer& peer, int coordinate, const std::vector<int>& started) {
+  if (peer.root >= 0) return {root_of(peer, coordinate)};
+  return peer.senders_of.empty() ? started : senders_to(plan, peer.senders_of, coordinate);
+}
+
 std::string axis_of(const Plan& plan, const std::string& channel) {
   std::string axis;
   each_push(plan, [&](const Program&, const Action& a) {

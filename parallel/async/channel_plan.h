@@ -46,6 +46,9 @@ inline int root_of(const Peer& peer, int coordinate) {
 }
 /// The coordinates of the ranks that push to the channel of the rank at `root`, ascending.
 std::vector<int> senders_to(const Plan&, const std::string& channel, int root);
+/// The coordinates of the ranks to which the rank at `coordinate` pushes. started: the coordinates of the ranks whose
+/// messages have started the phase.
+std::vector<int> receivers_of(const Plan&, const Peer&, int coordinate, const std::vector<int>& started);
 /// The mesh axis of messages to the channel; empty: no rank pushes to it.
 std::string axis_of(const Plan&, const std::string& channel);
 

@@ -43,25 +43,19 @@ Work Channels::send(const Action& a, std::int64_t step, const Tensor& payload, i
 Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
   if (a.payload == OperandKind::gradients) store_.zero_missing_grads(a.slice);
   if (a.payload == OperandKind::loss) last_loss_ = number;
+  std::vector<int> started;
+  for (const ReceivedMessage& m : taken_) started.push_back(m.header.sender);
   const auto ticket = [](std::int64_t t) { return Tensor::scalar(static_cast<double>(t), DType::f64); };
   Tensor payload = a.payload == OperandKind::ticket    ? ticket(tickets_.empty() ? -1 : tickets_.front())
                    : is_number(a)                      ? number.to(DType::f64)
-                   : a.payload == OperandKind::senders ? senders()
+                   : a.payload == OperandKind::senders ? Tensor::of(std::vector<double>(started.begin(), started.end()),
+                                                                    {std::ssize(started)}, DType::f64)
                                                        : operand(a);
-  const int root = root_of(a.peer, comm_->rank());
-  if (!inbox_) return send(a, step, payload, root);
+  if (!inbox_) return send(a, step, payload, root_of(a.peer, comm_->rank()));
   std::erase_if(sending_, [](Work& work) { return work.done(); });
   const MemoryScope packed(MemoryKind::packed);
   payload = payload.clone();
-  std::vector<int> receivers;
-  if (root >= 0) {
-    receivers = {root};
-  } else if (!a.peer.senders_of.empty()) {
-    receivers = senders_to(plan_, a.peer.senders_of, comm_->rank());
-  } else {
-    for (const ReceivedMessage& m : taken_) receivers.push_back(m.header.sender);
-  }
-  for (const int to : receivers) {
+  for (const int to : receivers_of(plan_, a.peer, comm_->rank(), started)) {
     if (a.payload == OperandKind::ticket) payload = ticket(inbox_->take_ticket(to));
     sending_.push_back(send(a, step, payload, to));
   }
@@ -102,12 +96,6 @@ std::int64_t Channels::resumes_at() const {
   std::int64_t first = pulled_clocks_.empty() ? 0 : Trigger::forever;
   for (const auto& [server, clock] : pulled_clocks_) first = std::min(first, static_cast<std::int64_t>(clock.item()));
   return first;
-}
-
-Tensor Channels::senders() const {
-  std::vector<double> ranks;
-  for (const ReceivedMessage& m : taken_) ranks.push_back(m.header.sender);
-  return Tensor::of(ranks, {std::ssize(ranks)}, DType::f64);
 }
 
 void Channels::add(ReceivedMessage message) {

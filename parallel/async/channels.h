@@ -64,7 +64,6 @@ class Channels : public OwnPace {
   Tensor operand(const Action&) const;
   int number(const std::string& channel) const;
   void add(ReceivedMessage);
-  Tensor senders() const;  // of the messages that next() kept, f64
   Work send(const Action&, std::int64_t step, const Tensor& payload, int to);
 
   const Plan& plan_;

@@ -44,18 +44,14 @@ void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOpti
 /// late messages.
 TrafficCount channel_traffic(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
   const int first = plan.range(program, a.peer.axis).begin;
-  std::vector<int> receivers = {root_of(a.peer, first)};
-  if (const Trigger& t = program.trigger(a); !a.peer.senders_of.empty()) {
-    receivers = senders_to(plan, a.peer.senders_of, first);
-  } else if (a.peer.root < 0) {
-    receivers = senders_to(plan, t.channel, first);
-    receivers.resize(static_cast<std::size_t>(messages_in_step(program, t, static_cast<int>(receivers.size()))));
-  }
+  const Trigger& t = program.trigger(a);
+  std::vector<int> started = senders_to(plan, t.channel, first);
+  started.resize(static_cast<std::size_t>(messages_in_step(program, t, static_cast<int>(started.size()))));
   const Index payload = is_number(a)                        ? size_of(DType::f64)
-                        : a.payload == OperandKind::senders ? program.trigger(a).count * size_of(DType::f64)
+                        : a.payload == OperandKind::senders ? t.count * size_of(DType::f64)
                                                             : a.slice.size() * size_of(o.parameters);
   TrafficCount all;
-  for (const int to : receivers) {
+  for (const int to : receivers_of(plan, a.peer, first, started)) {
     all += {1, payload};
     if (serves_at(plan, a.peer.axis, to)) all += {1, static_cast<Index>(sizeof(MessageHeader))};
   }

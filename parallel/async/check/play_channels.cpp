@@ -138,30 +138,23 @@ class ChannelCheck {
     while (rank.step < steps_) {  // after its last step it takes no more messages: later ones are too late
       const auto start = rank.inbox->next();
       if (!start) return;
+      std::vector<int> started;
+      for (std::size_t m : start->messages) started.push_back(sent_[m].sender);
       for (const Action& a : rank.program->actions) {
         if (a.phase != start->phase) continue;
         rank.updates += a.kind == ActionKind::update;
         if (a.kind != ChannelKind::push) continue;
-        if (a.payload == OperandKind::senders) {
-          choose(*start, a.peer.root);
-        } else if (a.peer.root >= 0) {
-          send(at, root_of(a.peer, at), a);
-        } else if (!a.peer.senders_of.empty()) {
-          for (const int to : senders_to(plan_, a.peer.senders_of, at)) send(at, to, a);
-        } else {
-          for (std::size_t m : start->messages) send(at, sent_[m].sender, a);
+        for (const int to : receivers_of(plan_, a.peer, at, started)) {
+          if (a.payload != OperandKind::senders) {
+            send(at, to, a);
+            continue;
+          }
+          ranks_.at(to).inbox->choose(started);
+          serve(to, ranks_.at(to));
         }
       }
       if (rank.program->phases[static_cast<std::size_t>(start->phase)].last) rank.step += shares() ? steps_ : 1;
     }
-  }
-
-  void choose(const Inbox::Start& start, int at) {
-    Rank& other = ranks_.at(at);
-    std::vector<int> senders;
-    for (std::size_t m : start.messages) senders.push_back(sent_[m].sender);
-    other.inbox->choose(std::move(senders));
-    serve(at, other);
   }
 
   const Plan& plan_;
