@@ -160,11 +160,10 @@ Work drop_shards(ActionContext& now) {
   return {};
 }
 Work reduce(ActionContext& now) {
-  if (is_reduction(now.action) || is_replica_sum(now.action)) return rank_actions::reduce(now);
+  if (now.action.payload == K::gradients) return rank_actions::reduce(now);
   if (!now.comm) return {};
   if (averages_statistics(now.action)) return average_statistics(*now.comm, now.store(), now.action.slice);
-  if (now.action.payload == OperandKind::weights) return now.comm->all_reduce(now.values(), ReduceOp::average);
-  return now.comm->all_reduce(now.gradients());
+  return now.comm->all_reduce(now.values(), ReduceOp::average);
 }
 
 }  // namespace
