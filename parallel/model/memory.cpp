@@ -155,7 +155,7 @@ void MemoryWalk::message(const Action& a) {
 }
 
 Index MemoryWalk::most() {
-  for (const LiveRange& r : live_.ranges)
+  for (const Liveness::Range& r : live_.ranges)
     if (r.microbatch.steps_ago > 0) set(alive_[{r.segment, r.microbatch}], kept(segment(r.segment)));
   ActionId last = -1;
   for (ActionId id = 0; id < std::ssize(program_.actions); ++id)

@@ -43,7 +43,7 @@ Liveness::Liveness(const Program& program) : segments(find_segments(program)), a
   frees =
       std::any_of(program.actions.begin(), program.actions.end(), [](auto& a) { return a.kind == ActionKind::free; });
   std::map<std::pair<int, MicroBatch>, std::size_t> alive;  // index of ranges, by segment and micro-batch
-  std::vector<LiveRange> carried;
+  std::vector<Liveness::Range> carried;
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[id];
     const int s = segment_of(a.part);
@@ -56,7 +56,7 @@ Liveness::Liveness(const Program& program) : segments(find_segments(program)), a
     if (a.microbatch.steps_ago > 0) carried.push_back({s, a.microbatch, 0, id});
   }
   // Activations of earlier steps: released in this step, or held throughout it.
-  for (const LiveRange& last : carried) {
+  for (const Liveness::Range& last : carried) {
     ranges.insert(ranges.begin(), last);
     for (int ago = last.microbatch.steps_ago - 1; ago > 0; --ago)
       ranges.insert(ranges.begin(), {last.segment, {last.microbatch.index, ago}, 0, static_cast<ActionId>(actions_)});
@@ -64,7 +64,7 @@ Liveness::Liveness(const Program& program) : segments(find_segments(program)), a
 }
 
 int peak_in_flight(const Program& program) {
-  const auto alive = Liveness(program).totals([](const LiveRange&) { return 1; });
+  const auto alive = Liveness(program).totals([](const Liveness::Range&) { return 1; });
   return static_cast<int>(*std::max_element(alive.begin(), alive.end()));
 }
 

@@ -19,16 +19,15 @@ struct Segment {
       end = 0;    ///< after the last part
 };
 
-/// The activations of one micro-batch in one segment.
-struct LiveRange {
-  int segment = 0;             ///< index of Liveness::segments
-  MicroBatch microbatch = {};  ///< micro-batch of the activations
-  ActionId begin = 0;          ///< the forward of the segment's first part; 0 if an earlier step ran it
-  ActionId end = 0;            ///< the action that releases the activations; the number of actions if none does
-};
-
 /// The segments and live ranges of a program.
 struct Liveness {
+  /// The activations of one micro-batch in one segment.
+  struct Range {
+    int segment = 0;             ///< index of `segments`
+    MicroBatch microbatch = {};  ///< micro-batch of the activations
+    ActionId begin = 0;          ///< the forward of the segment's first part; 0 if an earlier step ran it
+    ActionId end = 0;            ///< the action that releases the activations; the number of actions if none does
+  };
   explicit Liveness(const Program&);  ///< finds segments and ranges
 
   /// In the order of parts. Each is as long as possible: no action cuts it, in any micro-batch and kind of pass.
@@ -37,7 +36,7 @@ struct Liveness {
   std::vector<int> segment_of_part;
   /// True: actions `free` release activations. False: the backward that completes a segment releases them.
   bool frees = false;
-  std::vector<LiveRange> ranges;  ///< in order of `begin`
+  std::vector<Range> ranges;  ///< in order of `begin`
 
   /// Index of the part's segment; -1: the program does not run the part.
   int segment_of(int part) const {
@@ -55,7 +54,7 @@ struct Liveness {
   template <class Weight>
   std::vector<Index> totals(Weight&& weight) const {
     std::vector<Index> all(actions_ + 1);
-    for (const LiveRange& r : ranges) {
+    for (const Range& r : ranges) {
       const Index w = weight(r);
       all[static_cast<std::size_t>(r.begin)] += w;
       all[static_cast<std::size_t>(r.end)] -= w;

@@ -112,8 +112,8 @@ void check_held(const Program& program, const HappensBefore& order, Diagnostics&
       if (!order.across_steps(use, ids[0]))
         faults.add("{} uses activations that action {} frees before", place(program, use), ids[0]);
   }
-  const auto alive = live.totals([](const LiveRange&) { return 1; });
-  for (const LiveRange& r : live.ranges)
+  const auto alive = live.totals([](const Liveness::Range&) { return 1; });
+  for (const Liveness::Range& r : live.ranges)
     if (program.in_flight > 0 && alive[r.begin] > program.in_flight)
       faults.add("{} makes {} micro-batches in flight, but Program::in_flight allows {}", place(program, r.begin),
                  alive[r.begin], program.in_flight);
