@@ -10,11 +10,6 @@
 
 namespace trireme::tiles {
 
-/// Vectors of A, `bytes` wide, at any address that is aligned for A.
-template <class A, int bytes>
-struct VectorOf {
-  using Type [[gnu::vector_size(bytes), gnu::aligned(alignof(A)), gnu::may_alias]] = A;
-};
 namespace detail {
 template <class F>
 [[gnu::target("arch=x86-64-v4,avx512bf16,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_bf16(
@@ -25,32 +20,22 @@ template <class F>
 
 /// Code for numbers of type A in vectors of `bytes` bytes.
 template <class A, int bytes>
-struct Plain {
+struct Plain : Vectors<A, bytes> {
   using Acc = A;   ///< type of sums, scores and probabilities
   using Word = A;  ///< operand elements that one step along k reads
-  using Vector = typename VectorOf<A, bytes>::Type;
+  using Vector = typename Vectors<A, bytes>::Vector;
   using Words = Vector;
-  using Integers = typename VectorOf<std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t>, bytes>::Type;
-  static constexpr int lanes = bytes / static_cast<int>(sizeof(A)), per_word = 1, registers = bytes == 64 ? 32 : 16;
+  using Integers = typename Vectors<std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t>, bytes>::Vector;
+  static constexpr int per_word = 1;
   [[gnu::always_inline]] static void add(Vector& sum, const Words& a, const Words& b) { sum += a * b; }
-  /// f(), inlined whole into code of this level.
-  template <class F>
-  static void run(const F& f) {
-    if constexpr (bytes == 64)
-      trireme::detail::run_v4(f);
-    else if constexpr (bytes == 32)
-      trireme::detail::run_v3(f);
-    else
-      f();
-  }
 };
 /// Code for pairs of bf16 that are adjacent along k, two products per step (AVX512_BF16); sums are f32.
 struct Pairs {
   using Acc = float;
   using Word = std::uint32_t;
-  using Vector = VectorOf<float, 64>::Type;
-  using Words = VectorOf<std::uint32_t, 64>::Type;
-  using Integers = VectorOf<std::int32_t, 64>::Type;
+  using Vector = Vectors<float, 64>::Vector;
+  using Words = Vectors<std::uint32_t, 64>::Vector;
+  using Integers = Vectors<std::int32_t, 64>::Vector;
   static constexpr int lanes = 16, per_word = 2, registers = 32;
   [[gnu::always_inline]] static void add(Vector& sum, const Words& a, const Words& b) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));

@@ -21,17 +21,18 @@ inline VectorLevel vector_level() {
 }
 
 namespace detail {
+// f is a copy, so that the compiler knows that writes to memory do not change what it captures.
 template <class F>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_v4(const F& f) {
+[[gnu::target("arch=x86-64-v4,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_v4(F f) {
   f();
 }
 template <class F>
-[[gnu::target("arch=x86-64-v3"), gnu::flatten, gnu::noinline]] void run_v3(const F& f) {
+[[gnu::target("arch=x86-64-v3"), gnu::flatten, gnu::noinline]] void run_v3(F f) {
   f();
 }
 // CPUs without AVX2 get plain code: a third level of vector code would cost a quarter of the compile time.
 template <class F>
-[[gnu::optimize("O1"), gnu::flatten, gnu::noinline]] void run_base(const F& f) {
+[[gnu::optimize("O1"), gnu::flatten, gnu::noinline]] void run_base(F f) {
   f();
 }
 
@@ -48,6 +49,26 @@ struct Levels<loop> {
   static constexpr Fn of[] = {base, v3, v4};  // by VectorLevel
 };
 }  // namespace detail
+
+/// Vectors of `bytes` bytes at any address that is aligned for A, for loops that the compiler vectorises badly. Code
+/// with them is written once for all levels.
+template <class A, int bytes>
+struct Vectors {
+  using Vector [[gnu::vector_size(bytes), gnu::aligned(alignof(A)), gnu::may_alias]] = A;
+  static constexpr int lanes = bytes / static_cast<int>(sizeof(A)), registers = bytes == 64 ? 32 : 16;
+  [[gnu::always_inline]] static Vector& at(A* p) { return *reinterpret_cast<Vector*>(p); }
+  [[gnu::always_inline]] static const Vector& at(const A* p) { return *reinterpret_cast<const Vector*>(p); }
+  /// f(), inlined whole into code of this level.
+  template <class F>
+  static void run(const F& f) {
+    if constexpr (bytes == 64)
+      detail::run_v4(f);
+    else if constexpr (bytes == 32)
+      detail::run_v3(f);
+    else
+      f();
+  }
+};
 
 /// A plain loop, void(Args...), as it is compiled for the widest vectors. One driver can call the loops of many
 /// formulas by such pointers, so that each formula is no more code than its loop.

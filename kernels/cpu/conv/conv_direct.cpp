@@ -1,5 +1,6 @@
-// Convolutions for which oneDNN 2.6 is slow in channels last, in f32 and AVX-512: few input channels (a grey or colour
-// image), and the filter's gradient. Sums stay in registers over a whole sample. For other cases see conv.cpp.
+// Convolutions for which oneDNN 2.6 is slow in channels last, in f32 with AVX2 or AVX-512: few input channels (a grey
+// or colour image), and the filter's gradient. Sums stay in registers over a whole sample. For other cases see
+// conv.cpp.
 #include <array>
 #include <cstring>
 #include <span>
@@ -12,11 +13,7 @@
 namespace trireme {
 namespace {
 
-constexpr Index lanes = 16;
 constexpr Index ahead = 8;  // output positions: how early the next lines are fetched from the second cache
-using Vector [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = float;
-inline const Vector& at(const float* p) { return *reinterpret_cast<const Vector*>(p); }
-inline Vector& at(float* p) { return *reinterpret_cast<Vector*>(p); }
 
 /// The rows that one convolution passes over: rows along the last spatial axis, one list of rows per outer filter cell.
 struct RowPlan {
@@ -64,43 +61,46 @@ bool unpadded(const ConvShape& s) {
 // --- The filter's gradient with many input channels: vectors along (tap, input channel), `outs` output
 // channels.
 
-/// dw[o][16 v ..] += sum over outputs of dy[o] * x[16 v ..], for O output channels and V vectors.
-template <int V, int O>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void gather_gradient(float* dw, Index dw_step, const float* x,
-                                                                               const float* dy, Index dy_step,
-                                                                               const RowPlan& w,
-                                                                               std::span<const RowPlan::Row> rows) {
-  Vector sum[O][V];
-  for (int o = 0; o < O; ++o)
-    for (int v = 0; v < V; ++v) sum[o][v] = at(dw + o * dw_step + v * lanes);
-  const Index step = w.step, width = w.width;
-  for (const auto& row : rows) {
-    const float* p = x + row.x;
-    const float* g = dy + row.y;
-    for (Index i = 0; i < width; ++i, p += step, g += dy_step) {
-      Vector in[V];
-      for (int v = 0; v < V; ++v) in[v] = at(p + v * lanes);
-      __builtin_prefetch(g + ahead * dy_step);
-      __builtin_prefetch(p + ahead * step + (V - 1) * lanes);
-      if constexpr (V > 1) __builtin_prefetch(p + ahead * step + (V - 2) * lanes);
-      for (int o = 0; o < O; ++o)
-        for (int v = 0; v < V; ++v) sum[o][v] += in[v] * g[o];
+/// dw[o][v] += sum over outputs of dy[o] * x[v], for O output channels and V vectors.
+template <class L, int V, int O>
+void gather_gradient(float* dw, Index dw_step, const float* x, const float* dy, Index dy_step, const RowPlan& w,
+                     std::span<const RowPlan::Row> rows) {
+  L::run([=, step = w.step, width = w.width] {
+    using Vector = typename L::Vector;
+    Vector sum[O][V];
+    for (int o = 0; o < O; ++o)
+      for (int v = 0; v < V; ++v) sum[o][v] = L::at(dw + o * dw_step + v * L::lanes);
+    for (const auto& row : rows) {
+      const float* p = x + row.x;
+      const float* g = dy + row.y;
+      for (Index i = 0; i < width; ++i, p += step, g += dy_step) {
+        Vector in[V];
+        for (int v = 0; v < V; ++v) in[v] = L::at(p + v * L::lanes);
+        __builtin_prefetch(g + ahead * dy_step);
+        __builtin_prefetch(p + ahead * step + (V - 1) * L::lanes);
+        if constexpr (V > 1) __builtin_prefetch(p + ahead * step + (V - 2) * L::lanes);
+        for (int o = 0; o < O; ++o)
+          for (int v = 0; v < V; ++v) sum[o][v] += in[v] * g[o];
+      }
     }
-  }
-  for (int o = 0; o < O; ++o)
-    for (int v = 0; v < V; ++v) at(dw + o * dw_step + v * lanes) = sum[o][v];
+    for (int o = 0; o < O; ++o)
+      for (int v = 0; v < V; ++v) L::at(dw + o * dw_step + v * L::lanes) = sum[o][v];
+  });
 }
 
 constexpr int outs = 4;
 using Gather = void(float*, Index, const float*, const float*, Index, const RowPlan&, std::span<const RowPlan::Row>);
-constexpr Gather* gathers[] = {gather_gradient<1, outs>, gather_gradient<2, outs>, gather_gradient<3, outs>,
-                               gather_gradient<4, outs>, gather_gradient<5, outs>, gather_gradient<6, outs>};
-constexpr Index most_vectors = 6;
+/// By number of vectors, less one. Sums, inputs and a factor fill the registers.
+template <class L>
+constexpr auto gathers = []<int... V>(std::integer_sequence<int, V...>) {
+  return std::array<Gather*, sizeof...(V)>{gather_gradient<L, V + 1, outs>...};
+}
+(std::make_integer_sequence<int, L::registers == 32 ? 6 : 3>{});
 
-/// Number of vectors that are adjacent in both input and filter: a whole filter row unless it is dilated.
-Index vectors_side_by_side(const ConvShape& s) {
+/// Number of elements that are adjacent in both input and filter: a whole filter row unless it is dilated.
+Index side_by_side(const ConvShape& s) {
   auto last = static_cast<std::size_t>(s.dims - 1);
-  return s.c_in / lanes * (s.options.dilation[last] == 1 ? s.filter[last] : 1);
+  return s.c_in * (s.options.dilation[last] == 1 ? s.filter[last] : 1);
 }
 
 /// Rows of outputs whose inputs and gradients stay in the second cache while all of dw passes over them.
@@ -111,9 +111,11 @@ std::size_t rows_together(const ConvShape& s, const RowPlan& w) {
 }
 
 /// dw [O, taps, I] += the gradient of one sample.
+template <class L>
 void large_cin_sample(float* dw, const float* x, const float* dy, const ConvShape& s, const RowPlan& w) {
-  const Index filter = s.filter_cells() * s.c_in, row = w.taps * s.c_in, together = vectors_side_by_side(s);
-  const Index groups = (together + most_vectors - 1) / most_vectors;
+  constexpr Index lanes = L::lanes, most = std::ssize(gathers<L>);
+  const Index filter = s.filter_cells() * s.c_in, row = w.taps * s.c_in, together = side_by_side(s) / lanes;
+  const Index groups = (together + most - 1) / most;
   const std::size_t all = w.rows[0].size(), block = rows_together(s, w);
   for (std::size_t begin = 0; begin < all; begin += block)
     for (std::size_t f = 0; f < w.rows.size(); ++f) {
@@ -124,7 +126,7 @@ void large_cin_sample(float* dw, const float* x, const float* dy, const ConvShap
           float* to = dw + static_cast<Index>(f) * row + run * together * lanes + first * lanes;
           const float* from = x + run * w.tap_step + first * lanes;
           for (Index o = 0; o < s.c_out; o += outs)
-            gathers[count - 1](to + o * filter, filter, from, dy + o, s.c_out, w, rows);
+            gathers<L>[static_cast<std::size_t>(count - 1)](to + o * filter, filter, from, dy + o, s.c_out, w, rows);
         }
     }
 }
@@ -134,70 +136,72 @@ void large_cin_sample(float* dw, const float* x, const float* dy, const ConvShap
 constexpr int pixels = 6;
 
 /// y [width, C] = bias + sum over k of w[k, C] * x[offset[k]], 2 or 1 vectors of channels (V), then ReLU.
-template <int V>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void small_cin_forward_row(float* y, Index channels,
-                                                                                     const float* x, Index step,
-                                                                                     Index width, const float* w,
-                                                                                     const Index* offset, Index cells,
-                                                                                     const float* bias, bool relu) {
-  auto strip = [&]<int P>(std::integral_constant<int, P>, Index i) __attribute__((always_inline)) {
-    Vector sum[P][V];
-    for (int p = 0; p < P; ++p)
-      for (int v = 0; v < V; ++v) sum[p][v] = bias ? at(bias + v * lanes) : Vector{};
-    const float* from = x + i * step;
-    for (Index k = 0; k < cells; ++k)
-      for (int v = 0; v < V; ++v)
-        for (int p = 0; p < P; ++p) sum[p][v] += at(w + k * channels + v * lanes) * from[offset[k] + p * step];
-    for (int p = 0; p < P; ++p)
-      for (int v = 0; v < V; ++v) {
-        Vector out = sum[p][v];
-        if (relu) out = out <= 0.f ? Vector{} : out;
-        at(y + (i + p) * channels + v * lanes) = out;
-      }
-  };
-  Index i = 0;
-  for (; i + pixels <= width; i += pixels) strip(std::integral_constant<int, pixels>{}, i);
-  for (; i < width; ++i) strip(std::integral_constant<int, 1>{}, i);
+template <class L, int V>
+void small_cin_forward_row(float* y, Index channels, const float* x, Index step, Index width, const float* w,
+                           const Index* offset, Index cells, const float* bias, bool relu) {
+  L::run([=] {
+    using Vector = typename L::Vector;
+    constexpr Index lanes = L::lanes;
+    auto strip = [=]<int P>(std::integral_constant<int, P>, Index i) __attribute__((always_inline)) {
+      Vector sum[P][V];
+      for (int p = 0; p < P; ++p)
+        for (int v = 0; v < V; ++v) sum[p][v] = bias ? L::at(bias + v * lanes) : Vector{};
+      const float* from = x + i * step;
+      for (Index k = 0; k < cells; ++k)
+        for (int v = 0; v < V; ++v)
+          for (int p = 0; p < P; ++p) sum[p][v] += L::at(w + k * channels + v * lanes) * from[offset[k] + p * step];
+      for (int p = 0; p < P; ++p)
+        for (int v = 0; v < V; ++v) {
+          Vector out = sum[p][v];
+          if (relu) out = out <= 0.f ? Vector{} : out;
+          L::at(y + (i + p) * channels + v * lanes) = out;
+        }
+    };
+    Index i = 0;
+    for (; i + pixels <= width; i += pixels) strip(std::integral_constant<int, pixels>{}, i);
+    for (; i < width; ++i) strip(std::integral_constant<int, 1>{}, i);
+  });
 }
 
-/// dw[k, 16 V channels] += sum over outputs of x[offset[k]] * dy, for K filter cells; Bias: dbias += sum of
-/// dy.
-template <int K, int V, bool Bias>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void small_cin_gradient(float* dw, float* dbias,
-                                                                                  Index channels, const float* x,
-                                                                                  const float* dy, const RowPlan& w,
-                                                                                  const Index* offset) {
-  Vector sum[K][V], total[V] = {};
-  Index place[K];
-  for (int k = 0; k < K; ++k) {
-    place[k] = offset[k];
-    for (int v = 0; v < V; ++v) sum[k][v] = at(dw + k * channels + v * lanes);
-  }
-  for (const auto& row : w.rows[0]) {
-    const float* p = x + row.x;
-    const float* g = dy + row.y;
-    for (Index i = 0; i < w.width; ++i, p += w.step, g += channels) {
-      for (int k = 0; k < K; ++k)
-        for (int v = 0; v < V; ++v) sum[k][v] += at(g + v * lanes) * p[place[k]];
-      if constexpr (Bias)
-        for (int v = 0; v < V; ++v) total[v] += at(g + v * lanes);
+/// dw[k, V vectors of channels] += sum over outputs of x[offset[k]] * dy, for K filter cells; Bias: dbias += sum of dy.
+template <class L, int K, int V, bool Bias>
+void small_cin_gradient(float* dw, float* dbias, Index channels, const float* x, const float* dy, const RowPlan& w,
+                        const Index* offset) {
+  L::run([=, rows = std::span(w.rows[0]), width = w.width, step = w.step] {
+    using Vector = typename L::Vector;
+    constexpr Index lanes = L::lanes;
+    Vector sum[K][V], total[V] = {};
+    Index place[K];
+    for (int k = 0; k < K; ++k) {
+      place[k] = offset[k];
+      for (int v = 0; v < V; ++v) sum[k][v] = L::at(dw + k * channels + v * lanes);
     }
-  }
-  for (int v = 0; v < V; ++v) {
-    for (int k = 0; k < K; ++k) at(dw + k * channels + v * lanes) = sum[k][v];
-    if constexpr (Bias) at(dbias + v * lanes) += total[v];
-  }
+    for (const auto& row : rows) {
+      const float* p = x + row.x;
+      const float* g = dy + row.y;
+      for (Index i = 0; i < width; ++i, p += step, g += channels) {
+        for (int k = 0; k < K; ++k)
+          for (int v = 0; v < V; ++v) sum[k][v] += L::at(g + v * lanes) * p[place[k]];
+        if constexpr (Bias)
+          for (int v = 0; v < V; ++v) total[v] += L::at(g + v * lanes);
+      }
+    }
+    for (int v = 0; v < V; ++v) {
+      for (int k = 0; k < K; ++k) L::at(dw + k * channels + v * lanes) = sum[k][v];
+      if constexpr (Bias) L::at(dbias + v * lanes) += total[v];
+    }
+  });
 }
 
 /// dw [cells + 1, C]: its last row is the bias gradient.
-template <int V>
+template <class L, int V>
 void small_cin_gradients(float* dw, Index channels, const float* x, const float* dy, const RowPlan& w,
                          const Index* offset, Index cells) {
   using Fn = void(float*, float*, Index, const float*, const float*, const RowPlan&, const Index*);
-  constexpr Index most = 9;
+  constexpr Index most = L::registers == 32 || V == 1 ? 9 : 5;
   constexpr auto table = []<int... K>(std::integer_sequence<int, K...>) {
     return std::array<std::array<Fn*, most>, 2>{
-        {{small_cin_gradient<K + 1, V, false>...}, {small_cin_gradient<K + 1, V, true>...}}};
+        {{small_cin_gradient<L, K + 1, V, false>...}, {small_cin_gradient<L, K + 1, V, true>...}}};
   }
   (std::make_integer_sequence<int, most>{});
   for (Index k = 0; k < cells; k += most) {
@@ -253,20 +257,20 @@ void reduce_chunks(const View& to, const float* partial, Index count, bool accum
 }
 
 bool plain_f32(const View& x, const ConvShape& s) {
-  return x.dtype == DType::f32 && s.options.groups == 1 && vector_level() == VectorLevel::v4;
+  return x.dtype == DType::f32 && s.options.groups == 1 && vector_level() >= VectorLevel::v3;
 }
 
 }  // namespace
 
 bool conv_direct_small_cin(const View& x, const ConvShape& s) {
-  return plain_f32(x, s) && s.c_in <= 4 && s.c_out % lanes == 0 && s.filter_cells() * s.c_in <= 64;
+  return plain_f32(x, s) && s.c_in <= 4 && s.c_out % 16 == 0 && s.filter_cells() * s.c_in <= 64;
 }
 
 bool wgrad_direct_large_cin(const View& x, const ConvShape& s) {
   // Small images and large filters are left to oneDNN: sums would move between registers and memory too often.
   Index filter = s.filter_cells() * s.c_in * s.c_out;
-  return plain_f32(x, s) && unpadded(s) && s.c_in % lanes == 0 && s.c_out % outs == 0 && s.n >= threads() &&
-         vectors_side_by_side(s) >= 4 && s.out_cells() >= 256 && filter <= Index{1} << 16;
+  return plain_f32(x, s) && unpadded(s) && s.c_in % 16 == 0 && s.c_out % outs == 0 && s.n >= threads() &&
+         side_by_side(s) >= 64 && s.out_cells() >= 256 && filter <= Index{1} << 16;
 }
 
 void conv_direct(View y, View x, View w, View bias, const ConvShape& s) {
@@ -280,16 +284,18 @@ void conv_direct(View y, View x, View w, View bias, const ConvShape& s) {
     if (plan.copy) std::memset(padded.data(), 0, plan.bytes(s));
     for (Index n = begin; n < end; ++n) {
       const float* from = plan.place(padded.as<float>(), x.as<float>() + n * s.in_cells() * s.c_in, s);
-      for (const auto& row : plan.rows_.rows[0])
-        for (Index o = 0; o < channels;) {
-          float* to = y.as<float>() + n * s.out_cells() * channels + row.y + o;
-          bool two = o + 2 * lanes <= channels;
-          (two ? small_cin_forward_row<2>
-               : small_cin_forward_row<1>)(to, channels, from + row.x, plan.rows_.step, plan.rows_.width,
-                                           transposed.as<float>() + o, plan.offset.data(), cells,
-                                           bias ? bias.as<float>() + o : nullptr, s.options.relu);
-          o += two ? 2 * lanes : lanes;
-        }
+      with_vectors([&]<class L>(L) {
+        for (const auto& row : plan.rows_.rows[0])
+          for (Index o = 0; o < channels;) {
+            float* to = y.as<float>() + n * s.out_cells() * channels + row.y + o;
+            bool two = o + 2 * L::lanes <= channels;
+            (two ? small_cin_forward_row<L, 2>
+                 : small_cin_forward_row<L, 1>)(to, channels, from + row.x, plan.rows_.step, plan.rows_.width,
+                                                transposed.as<float>() + o, plan.offset.data(), cells,
+                                                bias ? bias.as<float>() + o : nullptr, s.options.relu);
+            o += two ? 2 * L::lanes : L::lanes;
+          }
+      });
     }
   });
 }
@@ -305,13 +311,16 @@ void conv_backward_weight_small_cin(View dw, View dbias, View x, View dy, const 
     if (plan.copy) std::memset(padded.data(), 0, plan.bytes(s));
     for (Index n = begin; n < end; ++n) {
       const float* from = plan.place(padded.as<float>(), x.as<float>() + n * s.in_cells() * s.c_in, s);
-      for (Index o = 0; o < channels;) {
-        bool two = o + 2 * lanes <= channels;
-        (two ? small_cin_gradients<2> : small_cin_gradients<1>)(partial.as<float>() + chunk * count + o, channels, from,
-                                                                dy.as<float>() + n * s.out_cells() * channels + o,
-                                                                plan.rows_, plan.offset.data(), cells);
-        o += two ? 2 * lanes : lanes;
-      }
+      with_vectors([&]<class L>(L) {
+        for (Index o = 0; o < channels;) {
+          bool two = o + 2 * L::lanes <= channels;
+          (two ? small_cin_gradients<L, 2>
+               : small_cin_gradients<L, 1>)(partial.as<float>() + chunk * count + o, channels, from,
+                                            dy.as<float>() + n * s.out_cells() * channels + o, plan.rows_,
+                                            plan.offset.data(), cells);
+          o += two ? 2 * L::lanes : L::lanes;
+        }
+      });
     }
   });
   reduce_chunks(dw, partial.as<float>(), count, accumulate, [=](Index i) { return i % cells * channels + i / cells; });
@@ -326,9 +335,11 @@ void conv_backward_weight_large_cin(View dw, View x, View dy, const ConvShape& s
   onednn::Scratch partial(bytes);
   std::memset(partial.data(), 0, bytes);
   parallel_for(s.n, s.out_cells() * count, [&](Index begin, Index end, int chunk) {
-    for (Index n = begin; n < end; ++n)
-      large_cin_sample(partial.as<float>() + chunk * count, x.as<float>() + n * s.in_cells() * s.c_in,
-                       dy.as<float>() + n * s.out_cells() * s.c_out, s, w);
+    with_vectors([&]<class L>(L) {
+      for (Index n = begin; n < end; ++n)
+        large_cin_sample<L>(partial.as<float>() + chunk * count, x.as<float>() + n * s.in_cells() * s.c_in,
+                            dy.as<float>() + n * s.out_cells() * s.c_out, s, w);
+    });
   });
   reduce_chunks(dw, partial.as<float>(), count, accumulate, [](Index i) { return i; });
 }

@@ -1,5 +1,6 @@
 // Functions that the implementations of convolution on the CPU share.
 #pragma once
+#include "kernels/cpu/vector.h"
 #include "kernels/plans/conv_shape.h"
 
 namespace trireme {
@@ -20,16 +21,22 @@ void conv_f64(View y, View x, View w, View bias, const ConvShape&);
 void conv_backward_input_f64(View dx, View dy, View w, const ConvShape&);
 void conv_backward_weight_f64(View dw, View x, View dy, const ConvShape&, bool accumulate);
 
-// f32 with AVX-512, where it is faster than oneDNN: see conv_direct.cpp. For few input channels: output and filter
-// gradient; for many: filter gradient. Call only if the first two functions allow it, with n > 0.
+/// f(Vectors{}) with the widest vectors of f32, on a CPU that has AVX2.
+template <class F>
+auto with_vectors(F&& f) {
+  return vector_level() == VectorLevel::v4 ? f(Vectors<float, 64>{}) : f(Vectors<float, 32>{});
+}
+
+// f32 with AVX2 or AVX-512, where it is faster than oneDNN: see conv_direct.cpp. For few input channels: output and
+// filter gradient; for many: filter gradient. Call only if the first two functions allow it, with n > 0.
 bool conv_direct_small_cin(const View& x, const ConvShape&);
 bool wgrad_direct_large_cin(const View& x, const ConvShape&);
 void conv_direct(View y, View x, View w, View bias, const ConvShape&);
 void conv_backward_weight_small_cin(View dw, View dbias, View x, View dy, const ConvShape&, bool accumulate);
 void conv_backward_weight_large_cin(View dw, View x, View dy, const ConvShape&, bool accumulate);
 
-// f32 with AVX-512, 3 x 3 with stride 1: see conv_winograd.cpp. They return false if they do not apply or are slower.
-// y = conv(x, w), then bias, residual (may be y's block) and ReLU if options.relu; dx (+)=; dw (+)=.
+// f32 with AVX2 or AVX-512, 3 x 3 with stride 1: see conv_winograd.cpp. They return false if they do not apply or are
+// slower. y = conv(x, w), then bias, residual (may be y's block) and ReLU if options.relu; dx (+)=; dw (+)=.
 bool conv_winograd(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                    const ConvShape&);
 bool conv_winograd_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&, bool accumulate);

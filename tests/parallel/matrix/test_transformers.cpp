@@ -122,8 +122,8 @@ SmallModel text_model(const std::string& name, Index samples, const std::functio
     m.data.x.data<std::int64_t>()[i] = (i * 7 + i / 3) % vocabulary;
     m.data.y.data<std::int64_t>()[i] = labelled ? (i * 5 + 3) % vocabulary : -100;
   }
-  m.loss = cross_entropy_with({.label_smoothing = 0.1});
-  m.each = cross_entropy_with({.label_smoothing = 0.1, .reduction = Reduction::none});
+  m.loss = cross_entropy_with({.label_smoothing = 0.1, .z_loss = 1e-4});
+  m.each = cross_entropy_with({.label_smoothing = 0.1, .z_loss = 1e-4, .reduction = Reduction::none});
   m.records = std::make_shared<Records>();
   return m;
 }
