@@ -14,6 +14,7 @@ enum class MemoryKind : std::uint8_t {
   activations,  ///< all other uses: activations, their gradients, workspaces of ops
   halos,        ///< borders received from neighbour ranks by spatially sharded layers
   packed,       ///< copies for sending or summing together, and filters that an Inference keeps packed
+  offloaded,    ///< activations of a device that wait in host memory (RecomputeOptions::offload)
 };
 
 namespace detail {
@@ -24,7 +25,7 @@ class MemoryCounts {
   struct Count {
     std::atomic<Index> now = 0, peak = 0;
   };
-  std::array<Count, 3> counts;
+  std::array<Count, 4> counts;
 };
 }  // namespace detail
 

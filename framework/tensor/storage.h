@@ -27,6 +27,8 @@ struct Storage {
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
+  void offload();  // copies the bytes to host memory and frees the device's; for memory of a device's runtime
+  void fetch();    // after offload(): copies the bytes back, to new memory of the device
   void* data;
   std::size_t bytes;
   Device device;                             // device of data
@@ -34,6 +36,8 @@ struct Storage {
   std::shared_ptr<MemoryCounts> counts;      // of the tracker that counts the bytes; null: none
   Writes writes;                             // version counters, by which backward detects writes in place
   std::function<void()> release;             // for memory of another owner; empty: the runtime's memory
+  bool on_host = false;                      // after offload(), until fetch(): data is not valid
+  std::function<void(void* to)> copy_back;   // while on_host; empty in a dry run, which makes no copies
 };
 }  // namespace detail
 
@@ -64,6 +68,10 @@ void zero_untouched(const Tensor& t);
 void copy_to_zeros(const Tensor& to, const Tensor& from);
 
 namespace detail {
+/// Moves the block of a device's tensor to host memory until a view of it is used. Does nothing for a tensor on the
+/// host, for a part of a block, and for memory of another owner.
+void offload(const Tensor& t);
+
 // Inline: they are most of the work of Tensor's methods.
 
 /// The state; throws Error naming `what` if the tensor is undefined.

@@ -9,6 +9,7 @@
 #include "framework/tensor/storage.h"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/runtime.h"
+#include "kernels/core/skip_copies.h"
 
 namespace trireme {
 
@@ -52,11 +53,35 @@ detail::Storage::Storage(std::size_t n, Device d, bool discardable)
   }
 }
 detail::Storage::~Storage() {
-  if (counts) counts->add(use, -static_cast<Index>(bytes));
+  if (counts) counts->add(on_host ? MemoryKind::offloaded : use, -static_cast<Index>(bytes));
   if (release)
     release();
-  else
+  else if (!on_host)
     runtime(device.kind).release(data, std::max<std::size_t>(bytes, 1), device);
+}
+
+void detail::Storage::offload() {
+  Runtime& by = runtime(device.kind);
+  const View all{data, {static_cast<Index>(bytes)}, DType::u8, device};
+  if (!skip_copies || !skip_copies->skips(all)) copy_back = by.offload(data, bytes, device);
+  by.release(data, std::max<std::size_t>(bytes, 1), device);
+  on_host = true;
+  if (!counts) return;
+  counts->add(use, -static_cast<Index>(bytes));
+  counts->add(MemoryKind::offloaded, static_cast<Index>(bytes));
+}
+void detail::Storage::fetch() {
+  data = runtime(device.kind).allocate(std::max<std::size_t>(bytes, 1), device);
+  if (const auto copy = std::exchange(copy_back, nullptr)) copy(data);
+  on_host = false;
+  if (!counts) return;
+  counts->add(MemoryKind::offloaded, -static_cast<Index>(bytes));
+  counts->add(use, static_cast<Index>(bytes));
+}
+void detail::offload(const Tensor& t) {
+  Storage& block = *t.impl()->block;
+  const bool whole = t.view().bytes() == static_cast<Index>(block.bytes);
+  if (block.device.kind != DeviceKind::cpu && whole && !block.release) block.offload();
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
@@ -101,6 +126,8 @@ View Tensor::view() const {
   if (!impl_) return {};
   if (impl_->released) [[unlikely]]
     stored(impl_, "tensor");
+  if (impl_->block->on_host) [[unlikely]]
+    impl_->block->fetch();
   return {static_cast<std::byte*>(impl_->block->data) + impl_->offset, impl_->shape, impl_->dtype,
           impl_->block->device};
 }

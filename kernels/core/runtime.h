@@ -44,6 +44,12 @@ class Runtime {
   /// Starts a copy to the host, after all work submitted so far. The returned function waits for this copy (not for
   /// later work) and writes the bytes. Call it at most once.
   virtual std::function<void(void* to)> fetch_later(const void* from, std::size_t bytes, Device device);
+  /// Starts a copy to host memory, after all work submitted so far; the host does not wait. Each call of the returned
+  /// function starts a copy back to the device, in the order of its work. The host memory is used until the function
+  /// and its copies are destroyed.
+  virtual std::function<void(void* to)> offload(const void* from, std::size_t bytes, Device device) {
+    return fetch_later(from, bytes, device);  // on the host
+  }
   /// Waits for all work submitted to the device (cudaStreamSynchronize). Throws Error for a failure of that work, and
   /// while a graph is captured. Does nothing on the CPU.
   virtual void synchronize(Device device) = 0;

@@ -27,17 +27,14 @@ class Staging {
     refuse_capture(on);
     each_part(on, bytes, [&](const Slot& slot, std::size_t at, std::size_t n) {
       std::memcpy(slot.memory, static_cast<const char*>(from) + at, n);
-      ok(cudaMemcpyAsync(static_cast<char*>(to) + at, slot.memory, n, cudaMemcpyHostToDevice, on.stream()), on.op());
-      ok(cudaEventRecord(slot.done, on.stream()), on.op());
+      start(on, slot, static_cast<char*>(to) + at, slot.memory, n);
     });
   }
   /// Waits for all work of the device, then copies from `from`.
   void fetch(const On& on, void* to, const void* from, std::size_t bytes) {
     refuse_capture(on);
     each_part(on, bytes, [&](const Slot& slot, std::size_t at, std::size_t n) {
-      ok(cudaMemcpyAsync(slot.memory, static_cast<const char*>(from) + at, n, cudaMemcpyDeviceToHost, on.stream()),
-         on.op());
-      ok(cudaEventRecord(slot.done, on.stream()), on.op());
+      start(on, slot, slot.memory, static_cast<const char*>(from) + at, n);
       ok(cudaEventSynchronize(slot.done), on.op());
       std::memcpy(static_cast<char*>(to) + at, slot.memory, n);
     });
@@ -51,24 +48,41 @@ class Staging {
       fetch(on, kept->data(), from, bytes);
       return [kept](void* to) { std::memcpy(to, kept->data(), kept->size()); };
     }
-    // The slot is released with the last copy of the returned function, called or not.
-    const std::shared_ptr<Slot> slot(new Slot(take(on, bytes)), [this](Slot* s) {
-      std::lock_guard lock(mutex_);
-      slots_.push_back(*s);
-      delete s;
-    });
-    ok(cudaMemcpyAsync(slot->memory, from, bytes, cudaMemcpyDeviceToHost, on.stream()), on.op());
-    ok(cudaEventRecord(slot->done, on.stream()), on.op());
-    return [slot, bytes, device = on.device()](void* to) {
+    const auto slots = lent();
+    const Slot& slot = slots->emplace_back(take(on, bytes));
+    start(on, slot, slot.memory, from, bytes);
+    return [slots, bytes, device = on.device()](void* to) {
       const On here(device, "fetch");
-      ok(cudaEventSynchronize(slot->done), here.op());
-      std::memcpy(to, slot->memory, bytes);
+      ok(cudaEventSynchronize(slots->front().done), here.op());
+      std::memcpy(to, slots->front().memory, bytes);
       check_fault(here);
     };
   }
 
+  /// Copies to slots, without a wait. The returned function copies from them to the device.
+  std::function<void(void*)> offload(const On& on, const void* from, std::size_t bytes) {
+    refuse_capture(on);
+    const auto slots = lent();
+    for (std::size_t at = 0; at < bytes; at += slots->back().bytes) {
+      std::size_t size = most;  // the largest slot that gets full
+      while (size > least && size > bytes - at) size /= step;
+      const Slot& slot = slots->emplace_back(take(on, size));
+      start(on, slot, slot.memory, static_cast<const char*>(from) + at, std::min(size, bytes - at));
+    }
+    return [slots, bytes, device = on.device()](void* to) {
+      const On here(device, "offload");
+      refuse_capture(here);
+      std::size_t at = 0;
+      for (const Slot& slot : *slots) {
+        start(here, slot, static_cast<char*>(to) + at, slot.memory, std::min(slot.bytes, bytes - at));
+        at += slot.bytes;
+      }
+    };
+  }
+
  private:
-  // Slots are of four sizes, and of each there are a few: half a gigabyte at most for a device.
+  // Slots are of four sizes, and of each there are a few, half a gigabyte at most for a device; more of them only if
+  // tensors are offloaded.
   static constexpr std::size_t least = std::size_t{4} << 10, step = 16, most = std::size_t{16} << 20, few = 32;
   struct Slot {
     int device;
@@ -76,6 +90,22 @@ class Staging {
     void* memory;
     cudaEvent_t done;
   };
+
+  /// Starts a copy between the slot and the device.
+  static void start(const On& on, const Slot& slot, void* to, const void* from, std::size_t bytes) {
+    const cudaMemcpyKind way = to == slot.memory ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+    ok(cudaMemcpyAsync(to, from, bytes, way, on.stream()), on.op());
+    ok(cudaEventRecord(slot.done, on.stream()), on.op());
+  }
+
+  /// Room for slots that come back with the last copy of the pointer.
+  std::shared_ptr<std::vector<Slot>> lent() {
+    return {new std::vector<Slot>, [this](std::vector<Slot>* used) {
+              const std::unique_ptr<std::vector<Slot>> owner(used);
+              std::lock_guard lock(mutex_);
+              slots_.insert(slots_.end(), used->begin(), used->end());
+            }};
+  }
 
   template <class Use>
   void each_part(const On& on, std::size_t bytes, Use&& use) {
@@ -180,6 +210,9 @@ class CudaRuntime final : public Runtime {
 
   std::function<void(void* to)> fetch_later(const void* from, std::size_t bytes, Device device) override {
     return staging_.fetch_later(On(device, "fetch"), from, bytes);
+  }
+  std::function<void(void* to)> offload(const void* from, std::size_t bytes, Device device) override {
+    return staging_.offload(On(device, "offload"), from, bytes);
   }
 
   void synchronize(Device device) override {
