@@ -6,7 +6,6 @@
 #include "framework/tensor/fields.h"
 
 namespace trireme {
-
 Tensor Recompute::operator()(const Tensor& x) const {
   Module layer = layer_;                                    // a handle
   std::vector<Tensor> inputs{x.with_shard_spec({})};        // the layer's ops handle divided tensors
@@ -43,8 +42,10 @@ Tensor Recompute::operator()(const Tensor& x) const {
     y = out.detach();
     y.impl()->fields = out.impl()->fields;  // with the gradients of those that came with x
   }
+  const SavedTensor kept(x.detach());
+  if (options_.offload && x.impl()->node) detail::offload(x);  // without a node, x is a batch, which its caller reads
   return record("recompute", std::move(y), std::move(inputs),
-                [layer, kept = SavedTensor(x.detach()), fields, weights, again, batch](const Tensor& dy, Gradients& g) {
+                [layer, kept, fields, weights, again, batch](const Tensor& dy, Gradients& g) {
                   for (const SavedTensor& w : weights) w.get();  // throws if one has changed
                   StepContext now = again;
                   if (now.batch.calls) now.batch.calls = std::make_shared<RandomCalls>(*now.batch.calls);
@@ -71,7 +72,8 @@ Tensor Recompute::operator()(const Tensor& x) const {
 }
 
 static Module wrapped(const Module& model, const std::string& prefix, std::span<const std::string> patterns,
-                      std::vector<bool>& used) {
+                      const RecomputeOptions& options, std::vector<bool>& used) {
+  if (const auto* again = model.as<Recompute>(); again && options.offload) return Recompute(again->layer(), options);
   const auto* layers = model.as<Sequential>();
   if (!layers) return model;
   Sequential all;
@@ -81,14 +83,15 @@ static Module wrapped(const Module& model, const std::string& prefix, std::span<
     for (std::size_t p = 0; p < patterns.size(); ++p)
       if (matches(patterns[p], name)) matched = used[p] = true;
     const Module& layer = (*layers)[i];
-    all.add(layers->name(i), matched ? Module(Recompute(layer)) : wrapped(layer, name + ".", patterns, used));
+    all.add(layers->name(i),
+            matched ? Module(Recompute(layer, options)) : wrapped(layer, name + ".", patterns, options, used));
   }
   return all;
 }
 
-Module recompute(const Module& model, std::span<const std::string> patterns) {
+Module recompute(const Module& model, std::span<const std::string> patterns, const RecomputeOptions& options) {
   std::vector<bool> used(patterns.size());
-  Module all = wrapped(model, "", patterns, used);
+  Module all = wrapped(model, "", patterns, options, used);
   for (std::size_t p = 0; p < patterns.size(); ++p)
     check(used[p], "recompute",
           "no layer of a Sequential is called '{}'. trireme plan show names parts and blocks; * matches any characters",

@@ -351,6 +351,8 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
         MemoryWalk(plan, program, live, options.element, &PartCost::saved, MemoryKind::activations, true).most();
     m.halos = MemoryWalk(plan, program, live, options.element, &PartCost::halo, MemoryKind::halos, false).most();
     m.packed = packed_of(plan, program, live, options.element);
+    m.offloaded =
+        MemoryWalk(plan, program, live, options.element, &PartCost::offloaded, MemoryKind::offloaded, false).most();
     all.push_back(m);
   }
   return all;
@@ -381,14 +383,17 @@ std::string phases_table(const Plan& plan, const std::vector<PhaseMemory>& phase
 
 std::string memory_table(const Plan& plan, const std::vector<RankMemory>& predicted,
                          const std::vector<RankMemory>& measured, const std::vector<int>& programs) {
-  std::string text =
-      fmt::format("{:<20} {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} {:>10}{}\n", "MB per rank", "weights", "gradients",
-                  "optimizer", "activations", "halos", "packed", "total", measured.empty() ? "" : "  predicted");
+  bool offloads = false;
+  for (const auto* all : {&predicted, &measured})
+    for (const RankMemory& m : *all) offloads = offloads || m.offloaded > 0;
+  std::string text = fmt::format("{:<20} {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} {:>10}{}{}\n", "MB per rank",
+                                 "weights", "gradients", "optimizer", "activations", "halos", "packed", "total",
+                                 offloads ? "    on host" : "", measured.empty() ? "" : "  predicted");
   const auto line = [&](const std::string& name, const RankMemory& m, const std::string& error) {
     auto mb = [](Index bytes) { return static_cast<double>(bytes) / 1e6; };
-    text += fmt::format("{:<20} {:>10.2f} {:>10.2f} {:>10.2f} {:>11.2f} {:>10.2f} {:>10.2f} {:>10.2f}{}\n", name,
+    text += fmt::format("{:<20} {:>10.2f} {:>10.2f} {:>10.2f} {:>11.2f} {:>10.2f} {:>10.2f} {:>10.2f}{}{}\n", name,
                         mb(m.weights), mb(m.gradients), mb(m.optimizer), mb(m.activations), mb(m.halos), mb(m.packed),
-                        mb(m.total()), error);
+                        mb(m.total()), offloads ? fmt::format(" {:>10.2f}", mb(m.offloaded)) : "", error);
   };
   const auto error = [](const RankMemory& says, const RankMemory& is) {
     return fmt::format(" {:>+9.1f} %", 100 * (static_cast<double>(says.total()) / static_cast<double>(is.total()) - 1));

@@ -16,7 +16,8 @@ struct RankMemory {
                           ///< mixing
   Index halos = 0;        ///< halos received from neighbours of a divided image
   Index packed = 0;       ///< copies for messages: statistics, encoded gradients, messages that a server takes together
-  /// The sum of all fields.
+  Index offloaded = 0;    ///< activations in host memory (RecomputeOptions::offload), not in total()
+  /// The sum of all fields except offloaded: bytes on the device.
   Index total() const { return weights + gradients + optimizer + activations + halos + packed; }
 };
 

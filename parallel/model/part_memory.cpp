@@ -16,7 +16,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::array kinds{MemoryKind::activations, MemoryKind::halos, MemoryKind::packed};
+constexpr std::array kinds{MemoryKind::activations, MemoryKind::halos, MemoryKind::packed, MemoryKind::offloaded};
 /// Bytes by kind.
 using Bytes = PartCost::Bytes;
 
@@ -279,6 +279,7 @@ void SegmentRun::report() {
     const Bytes kept = behind_[at(p)] - kept_before(p);
     cost.saved = kept[0];
     cost.halo = kept[1];
+    cost.offloaded = kept[3];
     cost.unsaved = unsaved_[at(p)];
     cost.forward_bytes = forward_[at(p)];
     cost.backward_bytes = backward_[at(p)];
@@ -309,7 +310,8 @@ namespace {
 /// Calls f(bytes of a, same bytes of b) for all bytes of two costs.
 template <class F>
 void each_bytes(PartCost& a, const PartCost& b, F f) {
-  for (Index PartCost::*bytes : {&PartCost::saved, &PartCost::output, &PartCost::halo, &PartCost::unsaved})
+  for (Index PartCost::*bytes :
+       {&PartCost::saved, &PartCost::output, &PartCost::halo, &PartCost::unsaved, &PartCost::offloaded})
     f(a.*bytes, b.*bytes);
   for (Bytes PartCost::*pass : {&PartCost::forward_bytes, &PartCost::backward_bytes, &PartCost::backward_input_bytes,
                                 &PartCost::backward_weight_bytes, &PartCost::deferred_bytes})
@@ -334,7 +336,8 @@ PartCost joined(const PartCost& a, const PartCost& b) {
   c.backward_weight += a.backward_weight;
   c.saved += a.saved;
   c.halo += a.halo;
-  const Bytes kept{a.saved, a.halo, 0};
+  c.offloaded += a.offloaded;
+  const Bytes kept{a.saved, a.halo, 0, a.offloaded};
   raise_to(c.forward_bytes = kept + c.forward_bytes, a.forward_bytes);
   raise_to(c.backward_bytes = kept + c.backward_bytes, a.backward_bytes);
   raise_to(c.backward_input_bytes = kept + c.backward_input_bytes, a.backward_input_bytes + c.deferred_bytes);

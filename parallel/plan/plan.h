@@ -277,12 +277,14 @@ struct PartCost {
   double forward = 0,       ///< seconds
       backward_input = 0,   ///< seconds
       backward_weight = 0;  ///< seconds
-  Index saved = 0;          ///< bytes kept from forward for backward
+  Index saved = 0;          ///< bytes kept from forward for backward, less what leaves the device (offloaded)
   Index output = 0;         ///< bytes that cross a cut after the part
   Index halo = 0;           ///< bytes that neighbours send, kept as long as saved
   Index unsaved = 0;        ///< bytes of output that are not in saved: kept only at a cut
-  /// Bytes of activations, halos, and copies that are sent or summed together (MemoryKind::packed), in this order.
-  using Bytes = std::array<Index, 3>;
+  Index offloaded = 0;      ///< bytes that wait in host memory from forward to backward
+  /// Bytes of activations, halos, copies that are sent or summed together (MemoryKind::packed), and activations in host
+  /// memory, in this order.
+  using Bytes = std::array<Index, 4>;
   /// The most bytes while a pass of the part runs: tensors that the part keeps, gradients of activations, operands of
   /// kernels. Tensors that earlier parts of its segment keep do not count. Zeros until a dry run has counted them.
   Bytes forward_bytes = {},                          ///< of the last part: with the loss

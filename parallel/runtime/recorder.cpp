@@ -74,7 +74,8 @@ std::vector<RankMemory> Recorder::gather_memory(Communicator& world, Optimizer& 
                .gradients = gradients_,
                .activations = memory_.peak(MemoryKind::activations),
                .halos = memory_.peak(MemoryKind::halos),
-               .packed = memory_.peak(MemoryKind::packed)};
+               .packed = memory_.peak(MemoryKind::packed),
+               .offloaded = memory_.peak(MemoryKind::offloaded)};
   for (auto& [name, state] : optimizer.parameters().states()) m.optimizer += state.numel() * size_of(state.dtype());
   for (auto& [name, state] : optimizer.state()) m.optimizer += state.numel() * size_of(state.dtype());
   const auto all = gather_numbers(world, std::bit_cast<std::array<Index, sizeof m / sizeof(Index)>>(m));

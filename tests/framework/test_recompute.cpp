@@ -28,9 +28,9 @@ struct Run {
 };
 
 /// Two steps' worth of forward and backward (gradients add up) through three blocks.
-Run run(bool again, DType type, Index size) {
+Run run(bool again, DType type, Index size, bool offload = false) {
   Sequential chain;
-  for (int i = 0; i < 3; ++i) chain.add(again ? Module(Recompute(block())) : Module(block()));
+  for (int i = 0; i < 3; ++i) chain.add(again ? Module(Recompute(block(), {.offload = offload})) : Module(block()));
   Module model{Sequential{Conv2d(3, 4, 3, {.pad = 1}), chain, flatten, Linear(4 * size * size, 5)}};
   initialize(model, 3);
   convert(model, type);
@@ -67,6 +67,15 @@ TEST_CASE("what is computed again is the same, and hooks hear of each gradient o
     CHECK(again.buffers == kept.buffers);
     CHECK(again.hooks == kept.hooks);
   }
+}
+
+TEST_CASE("on a CPU offload does nothing") {
+  const Run kept = run(true, DType::f32, 8), offloaded = run(true, DType::f32, 8, true);
+  CHECK(offloaded.loss == kept.loss);
+  CHECK(offloaded.grads == kept.grads);
+  CHECK(offloaded.buffers == kept.buffers);
+  CHECK(offloaded.kept == kept.kept);
+  CHECK(offloaded.peak == kept.peak);
 }
 
 TEST_CASE("less is kept") {
@@ -189,6 +198,11 @@ TEST_CASE("recompute by name wraps some layers, and results keep their bits") {
     last = less;
   }
   CHECK_ERROR(recompute(make(), std::vector<std::string>{"h.0", "h.3"}), usage, "h.3");
+  // A layer that is recomputed already is not wrapped again.
+  const Module model = recompute(Sequential{Recompute(block()), relu}, {}, {.offload = true});
+  const auto* first = (*model.as<Sequential>())[0].as<Recompute>();
+  REQUIRE(first != nullptr);
+  CHECK(first->layer().as<Sequential>() != nullptr);
 }
 
 }  // namespace test_recompute

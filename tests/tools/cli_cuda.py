@@ -113,6 +113,22 @@ class OnDevices(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertEqual(self.loss(out + err), self.loss(whole))
 
+    def test_inputs_wait_on_the_host(self):
+        words = ["resnet20", *tiny[1:], "--data.image_size", "8", "--device", "cuda", "--recompute"]
+        def outcome(name, *more):
+            code, out, err = run("train", *words, *more, "--run.dir", f"{self.folder.name}/{name}", TRIREME_PLAN_CACHE="off")
+            self.assertEqual(code, 0, err)
+            return self.loss(out + err)
+        self.assertEqual(outcome("there"), outcome("offloaded", "--recompute_offload"))
+        plan = ["plan", "show", "resnet20", "--data", "synthetic", "--data.image_size", "8", "--data.batch", "4", "--cost", "equal", "--device", "cuda", "--recompute"]
+        there, offloaded = (run(*plan, *more) for more in ([], ["--recompute_offload"]))
+        self.assertEqual((there[0], offloaded[0]), (0, 0), there[2] + offloaded[2])
+        self.assertNotIn("on host", there[1])
+        self.assertIn("on host", offloaded[1])
+        code, _, err = run("train", *tiny, "--device", "cuda", "--recompute_offload")
+        self.assertEqual(code, unittests.statuses["usage"], err)
+        self.assertIn("--recompute", err)
+
     def test_processes(self):
         if mpiexec == "none":
             self.skipTest("no MPI")

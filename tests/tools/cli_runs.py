@@ -756,7 +756,7 @@ class Resume(Runs):
             for old, new in renamed.items():
                 text, found = re.subn(f"(?m)^{last(new)} = ", f"{last(old)} = ", text)
                 self.assertEqual(found, 1, new)
-            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin", "run.replay", "run.time_limit", "run.on_nan", "run.finite_steps", "run.spike", "run.digest_steps", "run.log_format", "run.profile", "run.predict", "run.mllog", "checkpoint.minutes", "checkpoint.keep_every", "checkpoint.best", "checkpoint.async", "data.tokenizer", "data.context", "data.windows", "data.validation", "data.task", "data.size", "data.crop", "data.samples", "data.test_samples", "data.phantoms", "data.angles", "data.missing", "data.noise", "data.mean", "data.std", "optim.beta1", "optim.beta2", "optim.min_lr", "optim.warmup_steps", "optim.z_loss":   # that commit had none of them
+            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin", "run.replay", "run.time_limit", "run.on_nan", "run.finite_steps", "run.spike", "run.digest_steps", "run.log_format", "run.profile", "run.predict", "run.mllog", "checkpoint.minutes", "checkpoint.keep_every", "checkpoint.best", "checkpoint.async", "data.tokenizer", "data.context", "data.windows", "data.validation", "data.task", "data.size", "data.crop", "data.samples", "data.test_samples", "data.phantoms", "data.angles", "data.missing", "data.noise", "data.mean", "data.std", "optim.beta1", "optim.beta2", "optim.min_lr", "optim.warmup_steps", "optim.z_loss", "recompute_offload":   # that commit had none of them
                 text, found = re.subn(f"(?m)^{last(new)} = .*\n", "", text)
                 self.assertEqual(found, 1, new)
             return re.sub(r"\[arch\]\n(?:\w+ = .*\n)+\n", "", text)

@@ -208,8 +208,9 @@ static Module undrawn(const TrainerOptions& c, ModelOptions options) {
   if (c.dtype == "bf16" || c.dtype == "f16") options.dtype = make_dtype(c);
   const SkipInit drawn_below;
   Module model = make_model(c.model, options);
-  if (c.recompute == "true" || c.recompute == "false") return model;
-  return recompute(model, split_text(c.recompute, ','));
+  if (c.recompute == "false" || (c.recompute == "true" && !c.recompute_offload)) return model;
+  const auto patterns = c.recompute == "true" ? std::vector<std::string>{} : split_text(c.recompute, ',');
+  return recompute(model, patterns, {.offload = c.recompute_offload});
 }
 
 Module make_model(const TrainerOptions& c, ModelOptions options, Device device) {

@@ -217,7 +217,7 @@ MachineProfile parse_machine(const std::string& text, const std::string& source)
 std::map<std::string, std::string> settings_of_model(const TrainerOptions& options) {
   std::map<std::string, std::string> all = read_own_toml(to_toml(options)), usual = read_own_toml(to_toml({}));
   std::erase_if(all, [&](const auto& s) {
-    constexpr std::array names{"dtype", "recompute", "data.image_size", "data.context"};
+    constexpr std::array names{"dtype", "recompute", "recompute_offload", "data.image_size", "data.context"};
     const bool of_volumes = takes_volumes(options) && (s.first == "data.name" || s.first == "data.crop");
     const bool shapes = s.first.starts_with("arch.") || of_volumes || std::ranges::find(names, s.first) != names.end();
     return !shapes || usual[s.first] == s.second;

@@ -198,6 +198,7 @@ TrainerOptions with_strategy(TrainerOptions c, const RankedStrategy& r) {
   c.parallel.strategy = r.strategy;
   c.parallel.ranks = ranks_of(r.mesh);
   if (r.candidate.recompute) c.recompute = "true";
+  if (c.recompute == "false") c.recompute_offload = false;
   return c;
 }
 

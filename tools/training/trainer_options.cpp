@@ -66,6 +66,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
        .help = "keep only the input of residual blocks, and compute the blocks again in backward: about half the "
                "memory, a third more time; true, false, or the layers by name: layer1.*,layer2.0",
        .bare = "true"},
+      {"recompute_offload", &c.recompute_offload,
+       "with recompute: keep these inputs in host memory until backward, not on the GPU; on a CPU this does nothing"},
       {"zero_gamma", &c.zero_gamma, "start residual blocks as the identity: the last gamma of each block is 0"},
       {"epochs", &c.epochs, "passes over the training data", 0},
       {"seed", &c.seed, "seed of initial weights, shuffling and dropout", 0},
@@ -277,6 +279,10 @@ void validate(const TrainerOptions& options) {
   }
   if (options.run.override && options.run.resume == "no")
     throw OptionError("run.override is for run.resume, because a new run has no settings; leave it out");
+  if (options.recompute_offload && options.recompute == "false")
+    throw OptionError(
+        "recompute_offload keeps the inputs of recomputed blocks in host memory, but recompute is false; add "
+        "--recompute, or leave out recompute_offload");
   if (options.optim.warmup_steps > 0 && options.optim.warmup_epochs > 0)
     throw OptionError("optim.warmup_steps and optim.warmup_epochs are both given; leave out one of them");
   if (options.optim.schedule == "step" && options.optim.step_epochs == 0)

@@ -18,14 +18,15 @@ struct TrainerOptions {
   std::string weights = {};         ///< safetensors file to start from (import_but_head); empty: drawn from seed
   /// "true": ModelOptions::recompute; "false": nothing; or names of layers with *, separated by commas (recompute()).
   std::string recompute = "false";
-  bool zero_gamma = false,    ///< ModelOptions::zero_gamma
-      deterministic = true,   ///< GPU: the same bits in every run; false: faster kernels that add in any order
-      cuda_graphs = true;     ///< StepOptions::cuda_graphs
-  std::int64_t epochs = 3;    ///< passes over the training data, at least 0
-  std::int64_t seed = 1;      ///< random seed of initial weights, shuffling, augmentation and dropout
-  std::string dtype = "f32",  ///< f32, f64, bf16, f16, tf32; bf16 and f16: type of activations, with f32 weights
-      device = "auto";        ///< auto (a GPU if there is one), cpu, cuda (by local rank), cuda:N
-  double loss_scale = 65536;  ///< dtype f16: the first factor of the loss, at least 1 (LossScale)
+  bool recompute_offload = false,  ///< RecomputeOptions::offload of these layers
+      zero_gamma = false,          ///< ModelOptions::zero_gamma
+      deterministic = true,        ///< GPU: the same bits in every run; false: faster kernels that add in any order
+      cuda_graphs = true;          ///< StepOptions::cuda_graphs
+  std::int64_t epochs = 3;         ///< passes over the training data, at least 0
+  std::int64_t seed = 1;           ///< random seed of initial weights, shuffling, augmentation and dropout
+  std::string dtype = "f32",       ///< f32, f64, bf16, f16, tf32; bf16 and f16: type of activations, with f32 weights
+      device = "auto";             ///< auto (a GPU if there is one), cpu, cuda (by local rank), cuda:N
+  double loss_scale = 65536;       ///< dtype f16: the first factor of the loss, at least 1 (LossScale)
 
   ArchOptions arch = {};  ///< sizes of transformers, the settings "arch.*"
 

@@ -208,7 +208,8 @@ bool is_own(const std::string& name) {
 
 /// Whether a resumed training cannot change this setting.
 bool is_fixed(const std::string& name) {
-  constexpr std::array names{"model", "weights", "seed", "dtype", "zero_gamma", "recompute", "optim.name"};
+  constexpr std::array names{"model",     "weights",           "seed",      "dtype", "zero_gamma",
+                             "recompute", "recompute_offload", "optim.name"};
   return name.starts_with("arch.") || name.starts_with("data.") || name.starts_with("parallel.") ||
          std::ranges::find(names, name) != names.end();
 }
