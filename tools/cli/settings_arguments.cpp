@@ -76,6 +76,7 @@ namespace {
 
 /// Whether the word can be the option's value. Options that were once true or false accept these words, too.
 bool is_value(const Option& o, const std::string& word) {
+  if (word.starts_with("--")) return false;
   try {
     if (word != "true" && word != "false") set_option(o, word);
     return true;
