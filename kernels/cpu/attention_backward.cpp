@@ -86,7 +86,8 @@ class Tokens {
   Buffer<Word> left_, paired_;
 };
 
-/// The data of a thread: current keys, a block of queries, and the sums of both.
+/// The data of a thread: current keys, a block of queries, and the sums of both. Its steps stay functions: copied into
+/// their callers, they would take a quarter of the unit's compile time.
 template <class P, class T>
 class BackwardTiles {
   using A = typename P::Acc;
@@ -94,7 +95,7 @@ class BackwardTiles {
 
  public:
   /// room: maximum number of keys at a time; sums: compute dk and dv as well as dq.
-  BackwardTiles(const AttentionJob& job, const Operands& x, Index room, bool sums = true)
+  [[gnu::noinline]] BackwardTiles(const AttentionJob& job, const Operands& x, Index room, bool sums = true)
       : job_(job),
         x_(x),
         e_(job.s.width),
@@ -143,7 +144,7 @@ class BackwardTiles {
   }
 
  private:
-  void load_keys(Index n, Index g, Index from, Index count) {
+  [[gnu::noinline]] void load_keys(Index n, Index g, Index from, Index count) {
     const AttentionShape& s = job_.s;
     const Index rows = round_up(count, row_step);
     at_ = n * s.kv_heads + g;
@@ -158,7 +159,7 @@ class BackwardTiles {
     std::fill_n(static_cast<A*>(dk_), sums, A{});
     std::fill_n(static_cast<A*>(dv_), sums, A{});
   }
-  void load_queries(Index n, Index h, Index first, Index count) {
+  [[gnu::noinline]] void load_queries(Index n, Index h, Index first, Index count) {
     const AttentionShape& s = job_.s;
     const Index rows = round_up(count, P::lanes), token = s.heads * s.width;
     const Index at = ((n * s.queries + first) * s.heads + h) * s.width;
@@ -188,7 +189,7 @@ class BackwardTiles {
       }
     });
   }
-  void run_queries(Index n, Index h, Index first, bool both) {
+  [[gnu::noinline]] void run_queries(Index n, Index h, Index first, bool both) {
     const AttentionShape& s = job_.s;
     const Index count = job_.queries_at(first), end = job_.end(n, first, count);
     load_queries(n, h, first, count);
@@ -206,7 +207,7 @@ class BackwardTiles {
   }
 
   /// The tile's probabilities (times dropout's factors) and dS.
-  void find_slopes(const Place& at) {
+  [[gnu::noinline]] void find_slopes(const Place& at) {
     const Index rows = round_up(at.keys, row_step), columns = round_up(at.queries, P::lanes);
     multiply<P, false, Into::scaled>({probabilities_, query_block, keys_.left(at.from - from_), e_.words,
                                       turned_queries_, query_block, rows, columns, e_.depth,
@@ -219,13 +220,13 @@ class BackwardTiles {
     if (drops) dropout_factors<A>(factors_, job_, at);
     score_slopes<P>(slopes_, probabilities_, drops ? static_cast<const A*>(factors_) : nullptr, rows_, at, rows);
   }
-  void add_to_keys(const Place& at) {
+  [[gnu::noinline]] void add_to_keys(const Place& at) {
     find_slopes(at);
     add_keys(dv_, probabilities_, seeds_, at);
     add_keys(dk_, slopes_, queries_, at);
   }
   /// to += tile right, a product along the queries.
-  void add_keys(A* to, const A* tile, const Tokens<P, T>& right, const Place& at) {
+  [[gnu::noinline]] void add_keys(A* to, const A* tile, const Tokens<P, T>& right, const Place& at) {
     const Index rows = round_up(at.keys, row_step), row = query_block / P::per_word;
     const Word* left;
     if constexpr (P::per_word == 2) {
@@ -249,7 +250,7 @@ class BackwardTiles {
                                     (at.keys + P::per_word - 1) / P::per_word});
   }
   /// Stores keys [from, from + count). Keys that no query attends to have not been loaded.
-  void store_keys(Index n, Index g, Index from, Index count) {
+  [[gnu::noinline]] void store_keys(Index n, Index g, Index from, Index count) {
     const AttentionShape& s = job_.s;
     const auto store = [&](T* to, Index token, const A* x, double factor) {
       store_rows<P>(to, token, x, e_.columns, loaded_, s.width, static_cast<A>(factor));
