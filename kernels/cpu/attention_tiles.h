@@ -63,23 +63,25 @@ const typename P::Words& words_at(const typename P::Word* p) {
 enum class Into : std::uint8_t { scaled, added, rescaled };
 
 /// c [m, n] of a [m, k] (or [k, m] if by_columns) and b [k, n]; leading dimensions in elements.
-template <class P>
+template <class Acc, class Word>
 struct Product {
-  typename P::Acc* c;
+  Acc* c;
   Index ldc;
-  const typename P::Word* a;
+  const Word* a;
   Index lda;
-  const typename P::Word* b;
+  const Word* b;
   Index ldb;
   Index m, n, k;  ///< n: a multiple of P::lanes; k: in words; fastest if m is a multiple of row_step
-  typename P::Acc factor = 1;
-  const typename P::Acc* row_factor = nullptr;
+  Acc factor = 1;
+  const Acc* row_factor = nullptr;
 };
+template <class P>
+using ProductOf = Product<typename P::Acc, typename P::Word>;
 constexpr Index row_step = 12;
 
 /// M rows by N vectors at c.
 template <class P, int M, int N, bool by_columns, Into into>
-[[gnu::always_inline]] inline void block(const Product<P>& g, Index row, Index column) {
+[[gnu::always_inline]] inline void block(const ProductOf<P>& g, Index row, Index column) {
   using Vector = typename P::Vector;
   using Words = typename P::Words;
   constexpr int lanes = P::lanes;
@@ -112,7 +114,7 @@ template <class P, int M, int N, bool by_columns, Into into>
 }
 /// N vectors of columns from `column` on.
 template <class P, int N, bool by_columns, Into into>
-[[gnu::always_inline]] inline void panel(const Product<P>& g, Index column) {
+[[gnu::always_inline]] inline void panel(const ProductOf<P>& g, Index column) {
   constexpr int M = row_step * N + N < P::registers ? row_step : row_step / 2;
   Index row = 0;
   for (; row + M <= g.m; row += M) block<P, M, N, by_columns, into>(g, row, column);
@@ -120,7 +122,7 @@ template <class P, int N, bool by_columns, Into into>
 }
 /// The whole product.
 template <class P, bool by_columns, Into into>
-void multiply(const Product<P>& g) {
+void multiply(const ProductOf<P>& g) {
   P::run([g] {
     constexpr int most = P::registers >= 32 ? 4 : 2;
     Index column = 0;

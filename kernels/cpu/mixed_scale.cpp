@@ -33,16 +33,18 @@ struct Strip {
 };
 
 /// Computes strips; holds a thread's memory.
-template <class P, class T>
+template <class T>
 class Layer {
  public:
-  using A = typename P::Acc;
-  Layer(T* block, const A* w, const A* bias, const MixedScaleShape& s, Index columns, Index most_rows)
+  using A = Accumulator<T>;
+  Layer(T* block, const A* w, const A* bias, const MixedScaleShape& s, const mixed_scale::Code<A>& code, Index columns,
+        Index most_rows)
       : block_(block),
         end_(block + s.n * s.cells() * s.width),
         w_(w),
         bias_(bias),
         s_(s),
+        code_(code),
         columns_(columns),
         line_(s.size[2] + 4 * s.dilation),
         ring_(std::min(most_rows, 2 * s.dilation + 1)),
@@ -84,11 +86,10 @@ class Layer {
       const Index padded = mixed_scale::round_up(count, tiles::row_step);
       const bool room = !std::is_same_v<A, T> || line + (at + padded) * s_.width <= end_;
       const auto rows = mixed_scale::features<A>(line + at * s_.width, s_.width, s_.channels, count, wide_.data());
-      tiles::multiply<P, false, tiles::Into::scaled>({products_.data(), columns_, rows.data, rows.step,
-                                                      w_ + tap * s_.channels * columns_, columns_,
-                                                      room ? padded : count, columns_, s_.channels});
-      tiles::transpose<P>(turned_.data(), stretch, products_.data(), columns_, mixed_scale::round_up(count, P::lanes),
-                          columns_);
+      code_.scaled({products_.data(), columns_, rows.data, rows.step, w_ + tap * s_.channels * columns_, columns_,
+                    room ? padded : count, columns_, s_.channels});
+      code_.transpose(turned_.data(), stretch, products_.data(), columns_, mixed_scale::round_up(count, code_.lanes),
+                      columns_);
       for (Index o = 0; o < s_.outputs; ++o)
         for (Index down = -1; down <= 1; ++down)
           if (inside(row - down * s_.dilation))
@@ -98,7 +99,7 @@ class Layer {
   }
   /// Adds the products of the three taps of a filter's row to the sums around `to`, the sum of the first position.
   void add(A* to, const A* products, Index count) const {
-    P::run([=, d = s_.dilation] {
+    vectorised([=, d = s_.dilation] {
       for (Index across = -1; across <= 1; ++across) {
         A* const sum = to - across * d;
         const A* const from = products + (across + 1) * stretch;
@@ -121,6 +122,7 @@ class Layer {
   T *block_, *end_;
   const A *w_, *bias_;
   const MixedScaleShape s_;
+  const mixed_scale::Code<A> code_;
   Index columns_, line_, ring_;  // of a packed filter; sums in a row; rows that are summed at a time
   Strip strip_ = {};
   mixed_scale::Room<A> sums_, products_, turned_, wide_;
@@ -131,9 +133,10 @@ void mixed_scale_layer(View block, View w, View bias, const MixedScaleOptions& o
   const MixedScaleShape s = mixed_scale_shape(block, options, op);
   check_mixed_scale_weights(s, block, w, bias, op);
   if (s.n * s.box_cells() == 0) return;
-  mixed_scale::with_code(block.dtype, op, [&]<class P, class T>(P, T) {
-    using A = typename P::Acc;
-    const Index columns = mixed_scale::round_up(9 * s.outputs, P::lanes);
+  dispatch_float(block.dtype, op, [&]<class T>(T) {
+    using A = Accumulator<T>;
+    const auto code = mixed_scale::code<A>();
+    const Index columns = mixed_scale::round_up(9 * s.outputs, code.lanes);
     const mixed_scale::Room<A> packed(s.planes * s.channels * columns), shift(s.outputs, A{});
     pack(packed.data(), w, s, columns);
     if (bias) load(shift.data(), bias, 1, op);
@@ -142,7 +145,7 @@ void mixed_scale_layer(View block, View w, View bias, const MixedScaleOptions& o
     const Index strips = planes % threads() == 0 ? 1 : std::clamp<Index>(rows / (2 * s.dilation), 1, threads());
     parallel_for(planes * strips, rows / strips * s.size[2] * s.taps() * s.channels * s.outputs,
                  [&](Index begin, Index end) {
-                   Layer<P, T> layer(block.as<T>(), packed.data(), shift.data(), s, columns, rows / strips + 1);
+                   Layer<T> layer(block.as<T>(), packed.data(), shift.data(), s, code, columns, rows / strips + 1);
                    for (Index i = begin; i < end; ++i) {
                      const Index plane = i / strips, k = i % strips;
                      layer.run({plane / s.size[0], s.begin[0] + plane % s.size[0], s.begin[1] + rows * k / strips,

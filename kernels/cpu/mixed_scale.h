@@ -23,18 +23,29 @@ class Room {
   onednn::Scratch memory_;
 };
 
-/// Calls f(P{}, T{}) with the code (tiles::Plain) of the widest vectors for elements of T. Throws Error naming op for
-/// types that the CPU does not compute in.
-template <class F>
-void with_code(DType type, std::string_view op, F&& f) {
-  dispatch_float(type, op, [&](auto t) {
-    using A = Accumulator<decltype(t)>;
-    switch (vector_level()) {
-      case VectorLevel::v4: return f(tiles::Plain<A, 64>{}, t);
-      case VectorLevel::v3: return f(tiles::Plain<A, 32>{}, t);
-      case VectorLevel::base: return f(tiles::Plain<A, 16>{}, t);
-    }
-  });
+/// The functions on tiles of A that layers call, for vectors of one width. What calls them by pointers is compiled once
+/// for all widths.
+template <class A>
+struct Code {
+  using Product = void (*)(const tiles::Product<A, A>&);
+  Index lanes;                                                                                  ///< numbers in a vector
+  Product scaled, scaled_by_columns, added;                                                     ///< tiles::multiply
+  void (*transpose)(A* to, Index ld, const A* from, Index ld_from, Index rows, Index columns);  ///< tiles::transpose
+};
+/// The code of the widest vectors of this CPU.
+template <class A>
+Code<A> code() {
+  const auto of = []<class P>(P) -> Code<A> {
+    using tiles::Into;
+    return {P::lanes, tiles::multiply<P, false, Into::scaled>, tiles::multiply<P, true, Into::scaled>,
+            tiles::multiply<P, false, Into::added>, tiles::transpose<P>};
+  };
+  switch (vector_level()) {
+    case VectorLevel::v4: return of(tiles::Plain<A, 64>{});
+    case VectorLevel::v3: return of(tiles::Plain<A, 32>{});
+    case VectorLevel::base: break;
+  }
+  return of(tiles::Plain<A, 16>{});
 }
 
 /// Rows of numbers that a product reads.

@@ -84,10 +84,10 @@ void backward_relu(View gradient, View block, const MixedScaleOptions& options) 
   });
 }
 
-template <class P>
-void add_input(typename P::Acc* gradient, const View& w, const MixedScaleShape& s) {
-  using A = typename P::Acc;
-  const Index columns = mixed_scale::round_up(s.channels, P::lanes), terms = s.outputs * s.taps();
+template <class A>
+void add_input(A* gradient, const View& w, const MixedScaleShape& s) {
+  const auto code = mixed_scale::code<A>();
+  const Index columns = mixed_scale::round_up(s.channels, code.lanes), terms = s.outputs * s.taps();
   const mixed_scale::Room<A> filter(terms * s.channels), packed(terms * columns, A{});  // [terms, columns]
   load(filter.data(), w, 1, kernel::MixedScaleBackwardInput::name);
   for (Index k = 0; k < terms; ++k)
@@ -103,10 +103,9 @@ void add_input(typename P::Acc* gradient, const View& w, const MixedScaleShape& 
       for (Index x = s.begin[2]; x < last; x += stretch) {
         const Index count = std::min(stretch, last - x);
         own.taps(taps.data(), n, z, y, x, count);
-        tiles::multiply<P, true, tiles::Into::scaled>({sums.data(), columns, taps.data(), stretch, packed.data(),
-                                                       columns, mixed_scale::round_up(count, tiles::row_step), columns,
-                                                       terms});
-        P::run([=, room = static_cast<const A*>(sums.data()), width = s.width, channels = s.channels] {
+        code.scaled_by_columns({sums.data(), columns, taps.data(), stretch, packed.data(), columns,
+                                mixed_scale::round_up(count, tiles::row_step), columns, terms});
+        vectorised([=, room = static_cast<const A*>(sums.data()), width = s.width, channels = s.channels] {
           for (Index k = 0; k < count; ++k) {
             A* const cell = line + (x + k) * width;
             const A* const sum = room + k * columns;
@@ -124,21 +123,20 @@ void mixed_scale_backward_input(View gradient, View w, const MixedScaleOptions& 
   const MixedScaleShape s = mixed_scale_shape(gradient, options, op);
   check_mixed_scale_input_gradient(s, gradient, w, op);
   if (s.n * s.box_cells() == 0) return;
-  mixed_scale::with_code(gradient.dtype, op,
-                         [&]<class P, class T>(P, T) { add_input<P>(gradient.as<typename P::Acc>(), w, s); });
+  dispatch_float(gradient.dtype, op, [&]<class T>(T) { add_input(gradient.as<Accumulator<T>>(), w, s); });
 }
 
 /// The sums of a filter's gradient [outputs * taps, channels] and of its bias' [outputs] over part of the rows.
-template <class P, class T>
+template <class T>
 class FilterSums {
  public:
-  using A = typename P::Acc;
+  using A = Accumulator<T>;
   FilterSums(const View& block, const OutputGradients<A>& own, const MixedScaleShape& s)
       : block_(block.as<const T>()),
         elements_(block.numel()),
         own_(own),
         s_(s),
-        columns_(mixed_scale::round_up(s.channels, P::lanes)),
+        columns_(mixed_scale::round_up(s.channels, code_.lanes)),
         taps_(padded_terms() * stretch, A{}),
         short_(padded_terms() * columns_, A{}),
         rows_(stretch * columns_, A{}) {}
@@ -149,7 +147,7 @@ class FilterSums {
       const Index count = std::min(stretch, last - x);
       own_.taps(taps_.data(), n, z, y, x, count);
       const auto right = operand(line + x * s_.width, count);
-      tiles::multiply<P, false, tiles::Into::added>(
+      code_.added(
           {short_.data(), columns_, taps_.data(), stretch, right.data, right.step, padded_terms(), columns_, count});
       if (++taken_ == 16) flush(sums);
     }
@@ -160,7 +158,7 @@ class FilterSums {
   }
   void flush(double* sums) {
     taken_ = 0;
-    P::run([=, from = short_.data(), terms = terms(), columns = columns_, channels = s_.channels] {
+    vectorised([=, from = short_.data(), terms = terms(), columns = columns_, channels = s_.channels] {
       for (Index k = 0; k < terms; ++k) {
 #pragma omp simd
         for (Index c = 0; c < channels; ++c) sums[k * channels + c] += static_cast<double>(from[k * columns + c]);
@@ -185,14 +183,15 @@ class FilterSums {
   Index elements_;
   const OutputGradients<A>& own_;
   const MixedScaleShape s_;
+  const mixed_scale::Code<A> code_ = mixed_scale::code<A>();
   Index columns_, taken_ = 0;  // stretches in short_
   mixed_scale::Room<A> taps_, short_, rows_;
 };
 
-template <class P, class T>
+template <class T>
 void filter_gradient(const View& dw, const View& dbias, const View& block, const View& gradient,
                      const MixedScaleShape& s, bool accumulate) {
-  using A = typename P::Acc;
+  using A = Accumulator<T>;
   constexpr auto op = kernel::MixedScaleBackwardWeight::name;
   Widened read(s.begin, s.size, s);  // positions whose features the box reads
   for (std::size_t d = 0; d < 3; ++d) {
@@ -208,7 +207,7 @@ void filter_gradient(const View& dw, const View& dbias, const View& block, const
       std::clamp<Index>(std::min(rows * read.size[2] / 4096, (Index{1} << 20) / count), 1, std::min<Index>(64, rows));
   const mixed_scale::Room<double> sums(parts * count, 0.0);
   parallel_for(parts, rows / parts * read.size[2] * count, [&](Index from, Index to) {
-    FilterSums<P, T> work(block, own, s);
+    FilterSums<T> work(block, own, s);
     for (Index part = from; part < to; ++part) {
       double* const sum = sums.data() + part * count;
       for (Index i = rows * part / parts; i < rows * (part + 1) / parts; ++i)
@@ -235,9 +234,7 @@ void mixed_scale_backward_weight(View dw, View dbias, View block, View gradient,
     if (!accumulate && dbias) store(dbias, none.data(), false, op);
     return;
   }
-  mixed_scale::with_code(block.dtype, op, [&]<class P, class T>(P, T) {
-    filter_gradient<P, T>(dw, dbias, block, gradient, s, accumulate);
-  });
+  dispatch_float(block.dtype, op, [&]<class T>(T) { filter_gradient<T>(dw, dbias, block, gradient, s, accumulate); });
 }
 
 const Kernel<kernel::MixedScaleBackwardRelu> backward_relu_cpu{DeviceKind::cpu, backward_relu};
