@@ -8,11 +8,16 @@
 
 namespace trireme {
 
-namespace detail {
-void Placement::refuse(const View& v) const {
-  fail(op, "operands are on {} and {}, expected one device: move them with to(Device)", first->device, v.device);
+DeviceKind detail::device_of(const char* op, std::span<const View* const> operands) {
+  const View* first = nullptr;
+  for (const View* v : operands) {
+    if (v == nullptr || v->data == nullptr) continue;
+    if (first == nullptr) first = v;
+    check(v->device == first->device, op, "operands are on {} and {}, expected one device: move them with to(Device)",
+          first->device, v->device);
+  }
+  return first ? first->device.kind : DeviceKind::cpu;
 }
-}  // namespace detail
 
 LaunchWatch::LaunchWatch(std::function<void(const Call&)> see, Mode mode)
     : see_(std::move(see)),
@@ -28,8 +33,7 @@ LaunchWatch::~LaunchWatch() {
   detail::launch_watch = outer_;
   vendor_clock().on = outer_ != nullptr;
 }
-void LaunchWatch::watch(const char* op, std::initializer_list<const View*> all, void (*run)(const void*),
-                        const void* call) {
+void LaunchWatch::watch(const char* op, std::span<const View* const> all, void (*run)(const void*), const void* call) {
   std::vector<View> operands;
   for (const View* v : all)
     if (v) operands.push_back(*v);

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <span>
 
 #include "framework/tensor/tensor.h"
@@ -36,8 +35,7 @@ class LaunchWatch {
   LaunchWatch& operator=(const LaunchWatch&) = delete;
   /// For launch(): runs the kernel, which is run(call), waits for it and calls the callback. operands: null for
   /// attributes.
-  void watch(const char* op, std::initializer_list<const View*> operands, void (*run)(const void* call),
-             const void* call);
+  void watch(const char* op, std::span<const View* const> operands, void (*run)(const void* call), const void* call);
 
  private:
   std::function<void(const Call&)> see_;
@@ -54,20 +52,9 @@ template <class T>
 const T& lower(const T& attribute) {
   return attribute;
 }
-/// Checks that all defined views are on the device of the first one.
-struct Placement {
-  const char* op;
-  const View* first = nullptr;
-  void operator()(const View& v) {
-    if (v.data == nullptr) return;
-    if (first == nullptr) first = &v;
-    if (!(v.device == first->device)) [[unlikely]]
-      refuse(v);
-  }
-  template <class T>
-  void operator()(const T&) {}
-  [[noreturn]] void refuse(const View& v) const;
-};
+/// The kind of device that all operands are on; cpu if there are none. Null pointers are attributes. Throws Error
+/// naming op for operands on several devices.
+DeviceKind device_of(const char* op, std::span<const View* const> operands);
 /// The LaunchWatch of this thread, or null.
 inline constinit thread_local LaunchWatch* launch_watch = nullptr;
 
@@ -78,14 +65,13 @@ const View* operand(const T&) {
 }
 template <class Op, class... A>
 void launch_lowered(const A&... lowered) {
-  Placement place{Op::name};
-  (place(lowered), ...);
-  auto* kernel = Kernel<Op>::on(place.first ? place.first->device.kind : DeviceKind::cpu);
+  const View* const operands[] = {operand(lowered)...};
+  auto* kernel = Kernel<Op>::on(device_of(Op::name, operands));
   if (launch_watch == nullptr) [[likely]]
     return kernel(lowered...);
   const auto call = [&] { kernel(lowered...); };
   launch_watch->watch(
-      Op::name, {operand(lowered)...}, [](const void* c) { (*static_cast<const decltype(call)*>(c))(); }, &call);
+      Op::name, operands, [](const void* c) { (*static_cast<const decltype(call)*>(c))(); }, &call);
 }
 }  // namespace detail
 
