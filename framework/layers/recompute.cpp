@@ -6,6 +6,7 @@
 #include "framework/tensor/fields.h"
 
 namespace trireme {
+
 Tensor Recompute::operator()(const Tensor& x) const {
   Module layer = layer_;                                    // a handle
   std::vector<Tensor> inputs{x.with_shard_spec({})};        // the layer's ops handle divided tensors
@@ -83,8 +84,9 @@ static Module wrapped(const Module& model, const std::string& prefix, std::span<
     for (std::size_t p = 0; p < patterns.size(); ++p)
       if (matches(patterns[p], name)) matched = used[p] = true;
     const Module& layer = (*layers)[i];
-    all.add(layers->name(i),
-            matched ? Module(Recompute(layer, options)) : wrapped(layer, name + ".", patterns, options, used));
+    const auto* again = layer.as<Recompute>();
+    all.add(layers->name(i), matched ? Module(Recompute(again ? again->layer() : layer, options))
+                                     : wrapped(layer, name + ".", patterns, options, used));
   }
   return all;
 }

@@ -71,8 +71,17 @@ void detail::Storage::offload() {
   counts->add(MemoryKind::offloaded, static_cast<Index>(bytes));
 }
 void detail::Storage::fetch() {
-  data = runtime(device.kind).allocate(std::max<std::size_t>(bytes, 1), device);
-  if (const auto copy = std::exchange(copy_back, nullptr)) copy(data);
+  Runtime& by = runtime(device.kind);
+  const std::size_t size = std::max<std::size_t>(bytes, 1);
+  void* const fresh = by.allocate(size, device);
+  try {
+    if (copy_back) copy_back(fresh);
+  } catch (...) {
+    by.release(fresh, size, device);
+    throw;
+  }
+  data = fresh;
+  copy_back = nullptr;
   on_host = false;
   if (!counts) return;
   counts->add(MemoryKind::offloaded, -static_cast<Index>(bytes));

@@ -66,7 +66,7 @@ class Staging {
     for (std::size_t at = 0; at < bytes; at += slots->back().bytes) {
       std::size_t size = most;  // the largest slot that gets full
       while (size > least && size > bytes - at) size /= step;
-      const Slot& slot = slots->emplace_back(take(on, size));
+      const Slot& slot = slots->emplace_back(take(on, size, true));
       start(on, slot, slot.memory, static_cast<const char*>(from) + at, std::min(size, bytes - at));
     }
     return [slots, bytes, device = on.device()](void* to) {
@@ -119,14 +119,16 @@ class Staging {
   }
 
   /// A slot that no copy uses: the first whose copy is done, else a new slot. If there are too many, waits for the
-  /// oldest slot without the mutex, since its copy may wait for a copy of another rank's thread.
-  Slot take(const On& on, std::size_t bytes) {
+  /// oldest slot without the mutex, since its copy may wait for a copy of another rank's thread. in_order: the device
+  /// writes the slot, after its earlier copies; the oldest slot will do.
+  Slot take(const On& on, std::size_t bytes, bool in_order = false) {
     std::size_t size = least;
     while (size < bytes) size *= step;
     std::unique_lock lock(mutex_);
     const auto fits = [&](const Slot& s) { return s.device == on.device().index && s.bytes == size; };
-    auto at = std::find_if(slots_.begin(), slots_.end(),
-                           [&](const Slot& s) { return fits(s) && cudaEventQuery(s.done) == cudaSuccess; });
+    auto at = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& s) {
+      return fits(s) && (in_order || cudaEventQuery(s.done) == cudaSuccess);
+    });
     (void)cudaGetLastError();  // "not ready" counts as an error
     const bool full =
         at == slots_.end() && std::count_if(slots_.begin(), slots_.end(), fits) >= static_cast<std::ptrdiff_t>(few);

@@ -154,10 +154,11 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
     const Tensor in = leaf(x);
     Stashed before;
     for (auto& [name, t] : stashed) before.emplace(name, t = leaf(t));
-    const Index saved = tracker.now(MemoryKind::activations), halos = tracker.now(MemoryKind::halos);
+    const auto kept = [&tracker] { return tracker.now(MemoryKind::activations) + tracker.now(MemoryKind::offloaded); };
+    const Index saved = kept(), halos = tracker.now(MemoryKind::halos);
     std::vector<Tensor> roots;
     run("forward", ActionKind::forward, part.cost.forward, [&] { roots = {chain.run(p, in, stashed)}; });
-    part.cost.saved = tracker.now(MemoryKind::activations) - saved;
+    part.cost.saved = kept() - saved;
     part.cost.halo = tracker.now(MemoryKind::halos) - halos;
     x = roots[0];
     part.outputs = 1 + static_cast<int>(stashed.size());

@@ -71,7 +71,10 @@ class MemoryWalk {
  private:
   using Place = std::pair<int, MicroBatch>;  // segment or part, and micro-batch
   const PartCost& cost(int part) const { return plan_.parts[static_cast<std::size_t>(part)].cost; }
-  Index saved(int part) const { return saved_ ? cost(part).*saved_ : 0; }
+  Index saved(int part) const {
+    const bool on_device = saved_ == &PartCost::saved;
+    return saved_ ? cost(part).*saved_ - (on_device ? cost(part).offloaded : 0) : 0;
+  }
   Index output(int part) const { return cuts_ && part + 1 < std::ssize(plan_.parts) ? cost(part).output : 0; }
   const Segment& segment(int s) const { return live_.segments[static_cast<std::size_t>(s)]; }
   /// Bytes kept from forward to backward, with the input of the segment if a message brought it.

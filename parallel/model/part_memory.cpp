@@ -277,7 +277,7 @@ void SegmentRun::report() {
   for (int p = first_; p < end_; ++p) {
     PartCost& cost = parts_[static_cast<std::size_t>(p)].cost;
     const Bytes kept = behind_[at(p)] - kept_before(p);
-    cost.saved = kept[0];
+    cost.saved = kept[0] + kept[3];
     cost.halo = kept[1];
     cost.offloaded = kept[3];
     cost.unsaved = unsaved_[at(p)];
@@ -337,7 +337,7 @@ PartCost joined(const PartCost& a, const PartCost& b) {
   c.saved += a.saved;
   c.halo += a.halo;
   c.offloaded += a.offloaded;
-  const Bytes kept{a.saved, a.halo, 0, a.offloaded};
+  const Bytes kept{a.saved - a.offloaded, a.halo, 0, a.offloaded};
   raise_to(c.forward_bytes = kept + c.forward_bytes, a.forward_bytes);
   raise_to(c.backward_bytes = kept + c.backward_bytes, a.backward_bytes);
   raise_to(c.backward_input_bytes = kept + c.backward_input_bytes, a.backward_input_bytes + c.deferred_bytes);

@@ -277,11 +277,11 @@ struct PartCost {
   double forward = 0,       ///< seconds
       backward_input = 0,   ///< seconds
       backward_weight = 0;  ///< seconds
-  Index saved = 0;          ///< bytes kept from forward for backward, less what leaves the device (offloaded)
+  Index saved = 0;          ///< bytes kept from forward for backward
   Index output = 0;         ///< bytes that cross a cut after the part
   Index halo = 0;           ///< bytes that neighbours send, kept as long as saved
   Index unsaved = 0;        ///< bytes of output that are not in saved: kept only at a cut
-  Index offloaded = 0;      ///< bytes that wait in host memory from forward to backward
+  Index offloaded = 0;      ///< the part of `saved` that waits in host memory
   /// Bytes of activations, halos, copies that are sent or summed together (MemoryKind::packed), and activations in host
   /// memory, in this order.
   using Bytes = std::array<Index, 4>;

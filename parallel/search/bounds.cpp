@@ -145,7 +145,7 @@ const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const Sear
       stage.forward += cost.forward / speed_;
       stage.backward_input += cost.backward_input / speed_;
       stage.backward_weight += cost.backward_weight / speed_;
-      stage.kept += cost.saved + cost.halo;
+      stage.kept += cost.saved - cost.offloaded + cost.halo;
       for (const auto& [pass, comms] : parts[p].comms) {
         // Calls of the loss count as backward of the last stage.
         double& took = pass == ActionKind::forward           ? stage.forward

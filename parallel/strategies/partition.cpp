@@ -58,7 +58,7 @@ std::vector<int> cut_by_cost(const std::vector<PartInfo>& parts, const Partition
     return measured ? p.cost.forward + p.cost.backward_input + p.cost.backward_weight : 1.0;
   };
   const auto bytes_held = [&](int stage, int first, int end) {
-    const auto saved = [](const PartInfo& p) { return static_cast<double>(p.cost.saved); };
+    const auto saved = [](const PartInfo& p) { return static_cast<double>(p.cost.saved - p.cost.offloaded); };
     const auto weights = [](const PartInfo& p) { return 12.0 * static_cast<double>(p.slice.size()); };
     return Cost{sum(first, end, weights) + o.in_flight(stage) * sum(first, end, saved), 0};
   };

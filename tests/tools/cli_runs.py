@@ -160,6 +160,20 @@ class Metrics(Runs):
                         else:
                             self.assertEqual(found[key][word], value, (key, word))
 
+    def test_models_with_running_statistics_train_under_every_strategy(self):
+        """Statistics are of some ranks alone: those of a stage are on its ranks."""
+        words = ["resnet20", "--data.name", "synthetic", "--data.image_size", 8, "--data.synthetic_size", 24, "--data.batch", 12, "--data.eval_batch", 12,
+                 "--epochs", 1, "--parallel.threads", 1, "--run.digest_steps", 1, *unmeasured]
+        for number, (strategy, mesh) in enumerate([("serial", ""), *self.strategies]):
+            with self.subTest(strategy=strategy, mesh=mesh):
+                if strategy.startswith(("spatial", "one_weird_trick")):   # pictures of 8 x 8 are too small; no layers for it
+                    continue
+                self.trained(*words, "--strategy", strategy, "--mesh", mesh, name=f"run{number}")
+                loss = [line["test_loss"] for (kind, _), line in self.metrics(f"run{number}").items() if kind == "eval"][-1]
+                got = run("eval", self.dir / f"run{number}", "--ranks", 1)
+                self.assertEqual(got.returncode, 0, got.stderr)
+                self.assertTrue(math.isclose(float(re.search(r"loss ([\d.]+)", got.stdout)[1]), loss, rel_tol=1e-4), (loss, got.stdout))
+
     def test_eval_divides_the_model(self):
         """The line of one rank, where the weights are divided; it says whether they are."""
         def line(name, *words, divided=False, ranks=None):

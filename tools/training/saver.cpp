@@ -35,7 +35,8 @@ void Saver::check_room(RunLog& log, Step& step) {
   const Parameters& parameters = step.parameters();
   double bytes = static_cast<double>(parameters.count() * size_of(parameters.dtype()));
   bytes *= static_cast<double>(1 + step.optimizer().state().size());
-  for (const auto& buffer : parameters.buffers()) bytes += static_cast<double>(buffer.tensor.view().bytes());
+  for (const auto& buffer : parameters.buffers())  // of all stages: their values may be on other ranks
+    bytes += static_cast<double>(buffer.tensor.numel() * size_of(buffer.tensor.dtype()));
   check_writable(log.dir().checkpoints(), static_cast<std::size_t>(2 * bytes));
   const auto free = static_cast<double>(std::filesystem::space(log.dir().checkpoints()).available);
   const auto kept = static_cast<double>(kept_ + 2);  // the best, and the one being written

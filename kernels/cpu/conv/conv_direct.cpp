@@ -263,7 +263,8 @@ bool plain_f32(const View& x, const ConvShape& s) {
 }  // namespace
 
 bool conv_direct_small_cin(const View& x, const ConvShape& s) {
-  return plain_f32(x, s) && s.c_in <= 4 && s.c_out % 16 == 0 && s.filter_cells() * s.c_in <= 64;
+  const Index lanes = vector_level() == VectorLevel::v4 ? 16 : 8;
+  return plain_f32(x, s) && s.c_in <= 4 && s.c_out % lanes == 0 && s.filter_cells() * s.c_in <= 64;
 }
 
 bool wgrad_direct_large_cin(const View& x, const ConvShape& s) {

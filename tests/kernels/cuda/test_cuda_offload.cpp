@@ -226,6 +226,43 @@ TEST_CASE("evaluation keeps nothing in host memory, and neither does a forward t
   CHECK(parameters.grads().to_vector() == once);
 }
 
+TEST_CASE("an input that others read comes back, and a change of it is noticed") {
+  if (no_device()) return;
+  const MemoryTracker tracker;
+  const MemoryScope counted(tracker);
+  const auto in_host_memory = [&] { return tracker.now(MemoryKind::offloaded); };
+  const Tensor x = normal({rows, 8}, 0, 1, 5).to(cuda());
+  struct Pass {
+    Tensor h, y;
+    Parameters parameters;
+  };
+  // x to h, from which a block inside a block makes y.
+  const auto forward = [&](bool offload) {
+    const RecomputeOptions options{.offload = offload};
+    const Module block = Recompute(Sequential{Recompute(Linear(width, width), options), gelu}, options);
+    const Module model = placed(Sequential{}.add("stem", Linear(8, width)).add("block", block));
+    const Tensor h = (*model.as<Sequential>())[0](x);
+    return Pass{h, (*model.as<Sequential>())[1](h), Parameters(model)};
+  };
+  Values expected;
+  for (const bool offload : {false, true}) {
+    Pass pass = forward(offload);
+    CHECK(in_host_memory() == (offload ? static_cast<Index>(input_bytes) : 0));
+    mean(pass.y + pass.h).backward();
+    CHECK(in_host_memory() == 0);
+    if (!offload) expected = pass.parameters.grads().to_vector();
+    CHECK(pass.parameters.grads().to_vector() == expected);
+  }
+  const Pass pass = forward(true);
+  pass.h.detach().copy_from(pass.y.detach());
+  CHECK(in_host_memory() == 0);
+  CHECK_THROWS_AS(mean(pass.y).backward(), Error);
+  // A part of a block stays.
+  const Module block = placed(Recompute(Linear(width, 4), {.offload = true}));
+  const Tensor y = block(pass.h.view_rows(0, 3));
+  CHECK(in_host_memory() == 0);
+}
+
 TEST_CASE("steps with copies to host memory are started kernel by kernel, and say why") {
   if (no_device()) return;
   const Subject s = subjects()[0];
