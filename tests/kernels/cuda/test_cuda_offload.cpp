@@ -232,28 +232,28 @@ TEST_CASE("an input that others read comes back, and a change of it is noticed")
   const MemoryScope counted(tracker);
   const auto in_host_memory = [&] { return tracker.now(MemoryKind::offloaded); };
   const Tensor x = normal({rows, 8}, 0, 1, 5).to(cuda());
-  struct Pass {
-    Tensor h, y;
-    Parameters parameters;
-  };
   // x to h, from which a block inside a block makes y.
-  const auto forward = [&](bool offload) {
-    const RecomputeOptions options{.offload = offload};
-    const Module block = Recompute(Sequential{Recompute(Linear(width, width), options), gelu}, options);
-    const Module model = placed(Sequential{}.add("stem", Linear(8, width)).add("block", block));
-    const Tensor h = (*model.as<Sequential>())[0](x);
-    return Pass{h, (*model.as<Sequential>())[1](h), Parameters(model)};
+  struct Pass {
+    Pass(const Tensor& x, const RecomputeOptions& options)
+        : stem(Linear(8, width)),
+          block(Recompute(Sequential{Recompute(Linear(width, width), options), gelu}, options)),
+          parameters(placed(Sequential{}.add("stem", stem).add("block", block))),
+          h(stem(x)),
+          y(block(h)) {}
+    Module stem, block;
+    Parameters parameters;
+    Tensor h, y;
   };
   Values expected;
   for (const bool offload : {false, true}) {
-    Pass pass = forward(offload);
+    Pass pass(x, {.offload = offload});
     CHECK(in_host_memory() == (offload ? static_cast<Index>(input_bytes) : 0));
     mean(pass.y + pass.h).backward();
     CHECK(in_host_memory() == 0);
     if (!offload) expected = pass.parameters.grads().to_vector();
     CHECK(pass.parameters.grads().to_vector() == expected);
   }
-  const Pass pass = forward(true);
+  const Pass pass(x, {.offload = true});
   pass.h.detach().copy_from(pass.y.detach());
   CHECK(in_host_memory() == 0);
   CHECK_THROWS_AS(mean(pass.y).backward(), Error);
