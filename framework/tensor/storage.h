@@ -28,7 +28,7 @@ struct Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
   void offload();  // copies the bytes to host memory and frees the device's; for memory of a device's runtime
-  void fetch();    // after offload(): copies the bytes back, to new memory of the device
+  void fetch();    // after offload(): copies the bytes back, to new memory of the device; on one thread at a time
   void* data;
   std::size_t bytes;
   Device device;                             // device of data
@@ -69,7 +69,7 @@ void copy_to_zeros(const Tensor& to, const Tensor& from);
 
 namespace detail {
 /// Moves the block of a device's tensor to host memory until a view of it is used. Does nothing for a tensor on the
-/// host, for a part of a block, and for memory of another owner.
+/// host, for a part of a block, and for memory of another owner. Until then, one thread at a time may use the block.
 void offload(const Tensor& t);
 
 // Inline: they are most of the work of Tensor's methods.
