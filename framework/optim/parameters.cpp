@@ -2,8 +2,20 @@
 
 #include "framework/autograd/node.h"
 #include "framework/autograd/tape.h"
+#include "framework/tensor/flat_buffer.h"
+#include "framework/tensor/storage.h"
 
 namespace trireme {
+namespace {
+
+/// Weights that are drawn later (SkipInit) take no memory.
+Tensor on_host(const Tensor& t, DType to) {
+  const Tensor converted = FlatBuffer({{t.numel()}}, 0, to).blocks()[0].reshape(t.shape());
+  copy_to_zeros(converted, t);
+  return converted;
+}
+
+}  // namespace
 
 Module convert(Module model, DType dtype) {
   check(is_float(dtype), "convert", "got {}, expected a floating type (f32, f64, bf16 or f16)", dtype);
@@ -16,7 +28,7 @@ Module convert(Module model, DType dtype) {
           "'{}' is in Parameters already: convert the model before creating Parameters", leaf.name);
     const bool leads = t.requires_grad();  // for example of a ParameterStore that was destroyed
     if (leads) t.require_grad(false);
-    const Tensor converted = t.to(to);
+    const Tensor converted = t.device() == cpu() ? on_host(t.detach(), to) : t.to(to);
     t.impl()->block = converted.impl()->block;
     t.impl()->offset = converted.impl()->offset;
     t.impl()->dtype = to;

@@ -64,7 +64,7 @@ void note_write(const Tensor& t);
 void copy_unnoted(const Tensor& to, const Tensor& from);
 /// Sets a new tensor to 0. On the host its pages get physical memory only when they are written.
 void zero_untouched(const Tensor& t);
-/// Copies elements to a tensor of zeros, of the same shape and dtype. On the host, pages of zeros are not written.
+/// Copies elements to a tensor of zeros, of the same shape and any dtype. On the host, pages of zeros are not written.
 void copy_to_zeros(const Tensor& to, const Tensor& from);
 
 namespace detail {

@@ -110,14 +110,21 @@ void zero_untouched(const Tensor& t) {
 void copy_to_zeros(const Tensor& to, const Tensor& from) {
   const View target = to.view(), source = from.view();
   const bool on_host = target.device.kind == DeviceKind::cpu && source.device.kind == DeviceKind::cpu;
-  if (!on_host || target.dtype != source.dtype || target.shape != source.shape || detail::skip_copies != nullptr)
-    return copy_unnoted(to, from);
+  if (!on_host || target.shape != source.shape || detail::skip_copies != nullptr) return copy_unnoted(to, from);
   static constexpr std::array<std::byte, 4096> zeros{};
-  const auto bytes = static_cast<std::size_t>(target.bytes());
-  for (std::size_t at = 0; at < bytes; at += zeros.size()) {
-    const std::size_t n = std::min(zeros.size(), bytes - at);
-    const std::byte* const page = static_cast<const std::byte*>(source.data) + at;
-    if (std::memcmp(page, zeros.data(), n) != 0) std::memcpy(static_cast<std::byte*>(target.data) + at, page, n);
+  const auto part = [](const View& v, Index begin, Index end) {
+    return View{static_cast<std::byte*>(v.data) + begin * size_of(v.dtype), Shape{end - begin}, v.dtype, v.device};
+  };
+  const Index step = static_cast<Index>(zeros.size()) / size_of(source.dtype);
+  for (Index begin = 0; begin < target.numel(); begin += step) {
+    const Index end = std::min(begin + step, target.numel());
+    const View page = part(source, begin, end), goal = part(target, begin, end);
+    const auto bytes = static_cast<std::size_t>(page.bytes());
+    if (std::memcmp(page.data, zeros.data(), bytes) == 0) continue;
+    if (target.dtype == source.dtype)
+      std::memcpy(goal.data, page.data, bytes);
+    else
+      launch<kernel::Cast>(goal, page);
   }
 }
 

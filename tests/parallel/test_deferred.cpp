@@ -53,14 +53,14 @@ Module text_model(const std::string& name) {
   return make_model(name, {.input = {8}, .classes = 96, .arch = {.layers = 4, .heads = 4, .width = 128}});
 }
 
+double resident_bytes(const Tensor& t) {
+  const View v = t.view();
+  return static_cast<double>(runtime(v.device.kind).resident(v.data, static_cast<std::size_t>(v.bytes()), v.device));
+}
 /// Bytes that the rank has of a flat buffer, as a share of the whole model's.
 double resident_share(const Parameters& parameters, const FlatBuffer& flat) {
   double there = 0;
-  for (const Tensor& block : flat.blocks()) {
-    const View v = block.view();
-    there +=
-        static_cast<double>(runtime(v.device.kind).resident(v.data, static_cast<std::size_t>(v.bytes()), v.device));
-  }
+  for (const Tensor& block : flat.blocks()) there += resident_bytes(block);
   return there / static_cast<double>(parameters.count() * size_of(parameters.dtype()));
 }
 
@@ -125,25 +125,42 @@ TEST_CASE("a box of a tensor is drawn as the whole") {
 
 TEST_CASE("each rank draws what it holds, with the bits of the whole model") {
   const SmallPages small;
-  for (const std::string name : {"gpt2", "llama"}) {
-    Module whole = text_model(name);
+  const std::vector<std::pair<std::string, DType>> models{
+      {"gpt2", DType::f32}, {"llama", DType::f32}, {"llama", DType::f64}};
+  for (const auto& [name, dtype] : models) {
+    const auto model = [&] { return convert(text_model(name), dtype); };
+    Module whole = model();
     initialize(whole, 5);
     const Numbers expected = numbers_of(Parameters(whole));
     for (const Layout& layout : layouts()) {
       if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
-      INFO(name << " under " << layout.strategy << " on " << to_string(layout.mesh));
-      const auto [share, gradients, drawn] =
-          with_deferred([&] { return text_model(name); }, layout,
-                        [&](Step& step, Mesh&) {
-                          const double held = resident_share(step.parameters(), step.parameters().values());
-                          const double gradients = resident_share(step.parameters(), step.parameters().grads());
-                          step.gather_weights();
-                          return std::tuple(held, gradients, numbers_of(step.parameters()));
-                        });
+      INFO(name << " in " << fmt::format("{}", dtype) << " under " << layout.strategy << " on "
+                << to_string(layout.mesh));
+      const auto [share, gradients, drawn] = with_deferred(model, layout, [&](Step& step, Mesh&) {
+        const double held = resident_share(step.parameters(), step.parameters().values());
+        const double gradients = resident_share(step.parameters(), step.parameters().grads());
+        step.gather_weights();
+        return std::tuple(held, gradients, numbers_of(step.parameters()));
+      });
       CHECK(drawn == expected);
       CHECK(share < layout.share);
       CHECK(gradients < 0.05);  // pages at the ends of the block
     }
+  }
+}
+
+TEST_CASE("weights that are drawn later take no memory in any type") {
+  const SmallPages small;
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    Module model;
+    {
+      const SkipInit drawn_below;
+      model = convert(text_model("gpt2"), dtype);
+    }
+    model.visit(StateVisitor([&](const NamedState& leaf) {
+      constexpr Index page = 4096;
+      if (leaf.tensor->view().bytes() >= 4 * page) CHECK(resident_bytes(*leaf.tensor) <= 2 * page);  // at its edges
+    }));
   }
 }
 
