@@ -225,7 +225,7 @@ class Communicator {
   /// message must live until the Work is done or destroyed. Destroying the Work before a message arrives receives none.
   Work recv_any(ReceivedMessage& message, int channel);
 
-  /// Ranks with equal color form a new communicator, ordered by key then rank. A collective call.
+  /// Ranks with equal color (0 or more) form a new communicator, ordered by key then rank. A collective call.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
   /// Aborts the job: the waits of all ranks throw an Error of this text and kind. The failing rank calls it.
   virtual void abort(const AbortReason& reason) = 0;

@@ -4,12 +4,18 @@
 // elsewhere the call is "in progress" until then.
 //
 // Of the real one's rules it checks: one device per rank, no call while another is in progress, operands on the device,
-// the same call on all ranks (the real one would hang, or worse), messages of the sizes that are expected.
-// TRIREME_EMULATOR_NCCL_REFUSES=R: rank R cannot join anything.
+// the same call on all ranks (the real one would hang, or worse), messages of the sizes that are expected. A split
+// needs a parent without operations, and gives a communicator that may be used after the parent has been asked for its
+// state. Communicators that share resources (splitShare) are refused, and so is NCCL_SPLIT_NOCOLOR: the real one
+// crashes if such a split is aborted (2.18 to 2.30). TRIREME_EMULATOR_NCCL_REFUSES=R: rank R cannot join anything.
+// TRIREME_EMULATOR_NCCL_SPLIT_REFUSES=N: the N-th split of rank 1 of a communicator fails.
+// TRIREME_EMULATOR_NCCL_SPLIT_HANGS=N: it does not reach the other ranks.
 #include <emulator/device_access.h>
 #include <nccl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -56,6 +62,14 @@ struct Step {
   int rank = 0;  // whose they are
 };
 
+struct Member;
+/// What a rank asks for in a split.
+struct SplitCall {
+  int color = 0, key = 0;
+  std::shared_ptr<Member> parent;
+  ncclComm_t* to = nullptr;
+};
+
 struct Clique {
   explicit Clique(int n) : ranks(n) {}
   const int ranks;
@@ -69,6 +83,7 @@ struct Clique {
   std::map<std::uint64_t, std::shared_ptr<Step>> steps;
   std::deque<std::shared_ptr<Step>> waiting;  // for messages
   std::map<std::pair<int, int>, std::deque<std::vector<char>>> boxes;
+  std::vector<SplitCall> splits;  // of those who came
 
   void fail(ncclResult_t result, const std::string& why) {
     if (error == ncclSuccess) {
@@ -78,6 +93,7 @@ struct Clique {
     changed.notify_all();
   }
   void arrive(std::uint64_t number, int rank, const PendingCall&, const std::shared_ptr<Step>&);
+  void split();
   void deliver();
 };
 
@@ -181,8 +197,11 @@ struct Member {
   std::shared_ptr<Clique> clique;
   int rank = 0, device = 0;
   std::uint64_t calls = 0;
-  bool gone = false, finalizing = false;
-  std::shared_ptr<Step> last;  // of a call that may be in progress
+  bool gone = false, finalizing = false, splitting = false;
+  int splits = 0;
+  int queued = 0;                                          // operations that its streams have not finished
+  std::shared_ptr<Step> last;                              // of a call that may be in progress
+  std::shared_ptr<std::atomic<bool>> usable, usable_part;  // this one; the last one split from it
 };
 
 /// With the mutex held.
@@ -190,6 +209,7 @@ ncclResult_t state(const Member& m) {
   const Clique& c = *m.clique;
   if (c.error != ncclSuccess) return c.error;
   if (static_cast<int>(c.devices.size()) < c.ranks) return ncclInProgress;
+  if (m.splitting) return ncclInProgress;
   if (m.finalizing) return c.finalized == c.ranks ? ncclSuccess : ncclInProgress;
   return m.last && !m.last->done ? ncclInProgress : ncclSuccess;
 }
@@ -217,11 +237,16 @@ template <class Begin>
 ncclResult_t start(const std::shared_ptr<Member>& m, cudaStream_t stream, const std::shared_ptr<Step>& step,
                    Begin begin) {
   if (emulator::settings().async) {
+    {
+      std::lock_guard lock(m->clique->mutex);
+      ++m->queued;
+    }
     emulator::enqueue(stream, [m, step, begin] {
       std::unique_lock lock(m->clique->mutex);
       if (m->gone) return;
       begin();
       m->clique->changed.wait(lock, [&] { return step->done || m->gone; });
+      --m->queued;
     });
     return ncclSuccess;
   }
@@ -244,9 +269,44 @@ struct ncclComm {
 
 namespace {
 
+std::atomic<int> unique_ids, inits, split_calls;
+
+/// Once all ranks came. With the mutex held.
+void Clique::split() {
+  std::ranges::stable_sort(splits, {}, [](const SplitCall& c) { return std::tuple(c.color, c.key, c.parent->rank); });
+  std::shared_ptr<Clique> part;
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    const SplitCall& call = splits[i];
+    const auto same = [&](const SplitCall& c) { return c.color == call.color; };
+    if (i == 0 || !same(splits[i - 1]))
+      part = std::make_shared<Clique>(static_cast<int>(std::ranges::count_if(splits, same)));
+    auto* comm = new ncclComm;
+    Member& m = *comm->member;
+    m.clique = part;
+    m.rank = static_cast<int>(part->devices.size());
+    m.device = call.parent->device;
+    part->devices.push_back(m.device);
+    m.usable = call.parent->usable_part = std::make_shared<std::atomic<bool>>(false);
+    call.parent->splitting = false;
+    *call.to = comm;
+  }
+  splits.clear();
+}
+
+/// Whether an environment variable has this value.
+bool is_set(const char* variable, int value) {
+  const char* text = std::getenv(variable);
+  return text && std::atoi(text) == value;
+}
+
+bool good(const ncclConfig_t& c) {
+  return c.magic == 0xcafebeef && c.blocking == 0 && (c.splitShare == NCCL_CONFIG_UNDEF_INT || c.splitShare == 0);
+}
+
 ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const PendingCall& ask, std::size_t in, std::size_t out) {
   if (!comm || group.depth > 0 || emulator::device_of(stream) != comm->member->device) return ncclInvalidUsage;
   const auto m = comm->member;
+  if (m->usable && !*m->usable) return ncclInvalidUsage;
   if (!on_device(*m, ask.in, in, ask.type) || !on_device(*m, ask.out, out, ask.type)) return ncclInvalidArgument;
   std::shared_ptr<Step> step;
   const std::uint64_t number = m->calls++;
@@ -263,6 +323,7 @@ ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const PendingCall&
 ncclResult_t message(const Message& m, std::size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
   if (!comm || !on_device(*comm->member, m.data, count, type)) return ncclInvalidArgument;
   if (m.peer < 0 || m.peer >= comm->member->clique->ranks) return ncclInvalidArgument;
+  if (comm->member->usable && !*comm->member->usable) return ncclInvalidUsage;
   const bool alone = group.depth == 0;
   if (alone) (void)ncclGroupStart();
   if (group.comm && (group.comm != comm || group.stream != stream)) return ncclInvalidUsage;  // not done here
@@ -280,12 +341,9 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  static std::mutex& mutex = *new std::mutex;
-  static int number = 0;
   const char* processes = std::getenv("PMI_SIZE");
   if (processes && std::atoi(processes) > 1) return ncclSystemError;
-  std::lock_guard lock(mutex);
-  const std::string text = std::to_string(getpid()) + " " + std::to_string(++number);
+  const std::string text = std::to_string(getpid()) + " " + std::to_string(++unique_ids);
   std::memset(id->internal, 0, sizeof id->internal);
   std::memcpy(id->internal, text.data(), text.size());
   return ncclSuccess;
@@ -293,11 +351,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   *comm = nullptr;
-  if (!config || config->magic != 0xcafebeef || config->blocking != 0) return ncclInvalidArgument;
+  ++inits;
+  if (!config || !good(*config)) return ncclInvalidArgument;
   if (ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
   if (std::atoi(id.internal) != getpid()) return ncclSystemError;
-  if (const char* refuses = std::getenv("TRIREME_EMULATOR_NCCL_REFUSES"); refuses && std::atoi(refuses) == rank)
-    return ncclSystemError;
+  if (is_set("TRIREME_EMULATOR_NCCL_REFUSES", rank)) return ncclSystemError;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return ncclUnhandledCudaError;
   *comm = new ncclComm;
@@ -310,6 +368,31 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     if (other == device) m.clique->fail(ncclInvalidUsage, "Duplicate GPU detected");
   m.clique->devices.push_back(device);
   return ncclInProgress;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config) {
+  ++split_calls;
+  if (!comm || !part || (config && !good(*config)) || color < 0) return ncclInvalidArgument;
+  *part = nullptr;
+  const auto m = comm->member;
+  std::lock_guard lock(m->clique->mutex);
+  if (group.depth > 0 || (m->usable && !*m->usable)) return ncclInvalidUsage;
+  if (const auto now = state(*m); now != ncclSuccess) return now == ncclInProgress ? ncclInvalidUsage : now;
+  if (m->queued > 0) return ncclInvalidUsage;
+  ++m->splits;
+  if (m->rank == 1 && is_set("TRIREME_EMULATOR_NCCL_SPLIT_REFUSES", m->splits)) return ncclSystemError;
+  m->splitting = true;
+  if (m->rank == 1 && is_set("TRIREME_EMULATOR_NCCL_SPLIT_HANGS", m->splits)) return ncclInProgress;
+  if (m->clique->broken) return ncclInProgress;
+  m->clique->splits.push_back({color, key, m, part});
+  if (std::ssize(m->clique->splits) == m->clique->ranks) m->clique->split();
+  return ncclInProgress;
+}
+
+void emulated_nccl_calls(int calls[3]) {
+  calls[0] = unique_ids;
+  calls[1] = inits;
+  calls[2] = split_calls;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -335,6 +418,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   {
     std::lock_guard lock(comm->member->clique->mutex);
     comm->member->clique->broken = true;
+    comm->member->clique->splits.clear();
   }
   return ncclCommDestroy(comm);
 }
@@ -348,8 +432,10 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t comm) { return comm ? comm->member->clique->text.c_str() : ""; }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
-  std::lock_guard lock(comm->member->clique->mutex);
-  *result = state(*comm->member);
+  const Member& m = *comm->member;
+  std::lock_guard lock(m.clique->mutex);
+  *result = state(m);
+  if (*result == ncclSuccess && m.usable_part) *m.usable_part = true;
   return ncclSuccess;
 }
 

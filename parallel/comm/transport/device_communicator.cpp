@@ -113,13 +113,25 @@ void DeviceCommunicator::set_algorithm(
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
+  check(color >= 0, "split", "got color {}, expected 0 or more", color);
   auto part = std::make_unique<DeviceCommunicator>(inner_->split(color, key));
   part->has_algorithm_ = has_algorithm_;
   part->device_ = device_;
   part->family_ = family_;
-  if (part->size() == 1) return part;
-  part->why_ = why_;
-  if (link_) part->join(*device_transports(device_.kind));
+  if (part->size() > 1) part->why_ = why_;
+  if (!link_) return part;
+  const std::array<std::int64_t, 1> members{part->size()};
+  if (std::ranges::max(gather_numbers(*inner_, members)) == 1) return part;
+  part->connect(*inner_, link_name_, [&] { return link_->split(*part->inner_, color); });
+  if (!part->why_.empty()) {  // a link that failed to split is unusable
+    why_ = part->why_;
+    link_->abort(why_);
+    link_.reset();
+  }
+  if (part->size() == 1) {  // took part for the other ranks
+    part->link_.reset();
+    part->why_.clear();
+  }
   return part;
 }
 
@@ -135,7 +147,8 @@ const std::string& DeviceCommunicator::use(Device device) {
   if (size() == 1) return why_;
   const auto* transports = device.kind == DeviceKind::cpu ? nullptr : device_transports(device.kind);
   find_out(transports);
-  if (why_.empty() && device.kind != DeviceKind::cpu) join(*transports);
+  if (why_.empty() && device.kind != DeviceKind::cpu)
+    connect(*inner_, transports->name(), [&] { return transports->join(*inner_, device_); });
   return why_;
 }
 
@@ -171,22 +184,23 @@ void DeviceCommunicator::find_out(const DeviceTransports* transports) {
     why_ = fmt::format("{} of {} ranks are on the host", on_host, ranks);
 }
 
-/// Either all ranks get a link, or all set why_.
-void DeviceCommunicator::join(const DeviceTransports& transports) {
+/// Either all ranks of `all` get a link by make(), or all set why_.
+void DeviceCommunicator::connect(Communicator& all, const std::string& name,
+                                 const std::function<std::unique_ptr<DeviceTransport>()>& make) {
   std::unique_ptr<DeviceTransport> link;
   std::string mine;
   try {
-    link = transports.join(*inner_, device_);
+    link = make();
   } catch (const Error& e) { mine = e.what(); }
   const std::array<std::int64_t, 1> joined{link != nullptr};
-  const auto all = gather_numbers(*inner_, joined);
-  const auto failed = std::ranges::find(all, 0);
-  if (failed == all.end()) {
+  const auto made = gather_numbers(all, joined);
+  const auto failed = std::ranges::find(made, 0);
+  if (failed == made.end()) {
     link_ = std::move(link);
-    link_name_ = transports.name();
+    link_name_ = name;
     return;
   }
-  why_ = mine.empty() ? fmt::format("{} did not start on rank {}", transports.name(), failed - all.begin()) : mine;
+  why_ = mine.empty() ? fmt::format("{} did not start on rank {}", name, failed - made.begin()) : mine;
   if (link) link->abort(why_);  // a normal close would wait for ranks that never joined
 }
 

@@ -33,7 +33,7 @@ class DeviceCommunicator final : public CommunicatorWrapper {
  private:
   bool takes_link(const Call&, const Tensor& out, const Tensor& in) const;
   void find_out(const DeviceTransports*);
-  void join(const DeviceTransports&);
+  void connect(Communicator& all, const std::string& name, const std::function<std::unique_ptr<DeviceTransport>()>&);
 
   Device device_;                          // this rank's device, from use()
   std::unique_ptr<DeviceTransport> link_;  // uses inner_

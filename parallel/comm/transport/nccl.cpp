@@ -77,8 +77,11 @@ struct Operation {
 /// This rank in a group that NCCL has connected.
 class Group {
  public:
-  Group(Communicator& host, Device device, const ncclUniqueId& id);
+  /// connect starts to connect the ranks of host and gives this rank's ncclComm_t.
+  Group(Communicator& host, Device device, const std::function<ncclResult_t(ncclComm_t&)>& connect);
   ~Group() { close(); }
+
+  ncclComm_t split(int color, int key);
 
   template <class Launch>
   std::shared_ptr<Operation> post(const Call& call, std::vector<Tensor> keep, Launch&& launch);
@@ -91,6 +94,7 @@ class Group {
   void close();
   int size() const { return host_.size(); }
   int rank() const { return host_.rank(); }
+  Device device() const { return device_; }
 
  private:
   void settle(std::unique_lock<std::mutex>&, ncclResult_t, const std::string& what, Seconds limit);
@@ -118,19 +122,18 @@ class Group {
   const int unwinding_ = std::uncaught_exceptions();
 };
 
-Group::Group(Communicator& host, Device device, const ncclUniqueId& id) : host_(host), device_(device) {
+Group::Group(Communicator& host, Device device, const std::function<ncclResult_t(ncclComm_t&)>& connect)
+    : host_(host), device_(device) {
   const On on(device, "nccl");
   int least = 0, greatest = 0;
   ok(cudaDeviceGetStreamPriorityRange(&least, &greatest), on.op());
   // Highest priority: collectives need few multiprocessors, and other ranks wait for them.
   ok(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), on.op());
   ready_ = make_event();
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
   try {
     std::unique_lock lock(mutex_);
     // Half the timeout, so that ranks are still running when the failure is reported to them.
-    const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
+    const ncclResult_t result = connect(comm_);
     check(comm_ != nullptr, ErrorKind::communicator, "nccl", "{}", [&] { return in_words(result, nullptr); });
     settle(lock, result, "nccl", collective_timeout() / 2);
     watchdog_ = start_thread("nccl", [this] { watch(); });
@@ -138,6 +141,25 @@ Group::Group(Communicator& host, Device device, const ncclUniqueId& id) : host_(
     close();
     throw;
   }
+}
+
+/// Splits the group into ranks of equal colors, ordered by key; returns this rank's part. NCCL connects the parts over
+/// the group's connections. They inherit its configuration, also splitShare = 0: communicators that share resources
+/// share the abort flag. An abort of one would end the operations of all, and the others would report no error. A rank
+/// alone needs a color, too: NCCL 2.18 to 2.30 crashes if a split with NCCL_SPLIT_NOCOLOR is aborted.
+ncclComm_t Group::split(int color, int key) {
+  const On on(device_, "nccl");
+  ok(cudaStreamSynchronize(stream_), on.op());  // NCCL may deadlock if operations are outstanding; watch() ends these
+  ncclComm_t part = nullptr;                    // a thread of NCCL sets it before this group settles
+  try {
+    std::unique_lock lock(mutex_);
+    if (!comm_) fail_ended("nccl", {failure_, failure_kind_});
+    settle(lock, ncclCommSplit(comm_, color, key, &part, nullptr), "nccl", collective_timeout() / 2);
+  } catch (...) {  // this group is aborted, and that thread has finished
+    if (part) (void)ncclCommAbort(part);
+    throw;
+  }
+  return part;
 }
 
 std::string Group::no_answer(Seconds waited) const {
@@ -356,6 +378,12 @@ class Nccl final : public DeviceTransport {
     };
     return Work(std::make_shared<NcclWork>(group_, group_->post(c, {out, in}, post)));
   }
+  std::unique_ptr<DeviceTransport> split(Communicator& part, int color) override {
+    return std::make_unique<Nccl>(std::make_shared<Group>(part, group_->device(), [&](ncclComm_t& comm) {
+      comm = group_->split(color, part.rank());
+      return ncclInProgress;
+    }));
+  }
   void abort(const AbortReason& reason) override { group_->abort(reason); }
 
  private:
@@ -404,7 +432,11 @@ class NcclTransports final : public DeviceTransports {
     check(result == ncclSuccess, ErrorKind::communicator, "nccl", "{}", [&] { return in_words(result, nullptr); });
     check(bytes[0] == 1, ErrorKind::communicator, "nccl", "it did not start on rank 0");
     std::memcpy(id.internal, bytes + 1, sizeof id.internal);
-    return std::make_unique<Nccl>(std::make_shared<Group>(host, device, id));
+    return std::make_unique<Nccl>(std::make_shared<Group>(host, device, [&](ncclComm_t& comm) {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      return ncclCommInitRankConfig(&comm, host.size(), id, host.rank(), &config);
+    }));
   }
 };
 

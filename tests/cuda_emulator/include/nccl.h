@@ -3,8 +3,10 @@
 #include <cuda_runtime.h>
 
 #define NCCL_UNIQUE_ID_BYTES 128
+#define NCCL_CONFIG_UNDEF_INT (-2147483647 - 1)
+#define NCCL_SPLIT_NOCOLOR -1
 #define NCCL_CONFIG_INITIALIZER \
-  { sizeof(ncclConfig_t), 0xcafebeef, 22809, -2147483647 - 1 }
+  { sizeof(ncclConfig_t), 0xcafebeef, 22809, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT }
 
 using ncclComm_t = struct ncclComm*;
 struct ncclUniqueId {
@@ -24,7 +26,7 @@ enum ncclResult_t {
 struct ncclConfig_t {
   std::size_t size;
   unsigned magic, version;
-  int blocking;
+  int blocking, splitShare;
 };
 enum ncclRedOp_t { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg };
 enum ncclDataType_t {
@@ -43,6 +45,7 @@ enum ncclDataType_t {
 ncclResult_t ncclGetVersion(int*);
 ncclResult_t ncclGetUniqueId(ncclUniqueId*);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*);
+ncclResult_t ncclCommSplit(ncclComm_t, int color, int key, ncclComm_t*, ncclConfig_t*);
 ncclResult_t ncclCommFinalize(ncclComm_t);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 ncclResult_t ncclCommAbort(ncclComm_t);
@@ -60,3 +63,6 @@ ncclResult_t ncclSend(const void*, std::size_t count, ncclDataType_t, int peer, 
 ncclResult_t ncclRecv(void*, std::size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
+
+/// Calls of all ranks so far: of ncclGetUniqueId, ncclCommInitRankConfig and ncclCommSplit.
+extern "C" void emulated_nccl_calls(int calls[3]);

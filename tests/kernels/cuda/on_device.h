@@ -8,8 +8,10 @@ namespace trireme::gpu {
 
 template <class T>
 struct OnDevice {
-  explicit OnDevice(std::size_t n) : n(n) { ok(cudaMallocAsync(&data, n * sizeof(T), on.stream()), "test"); }
-  explicit OnDevice(const std::vector<T>& v) : OnDevice(v.size()) {
+  explicit OnDevice(std::size_t n, Device device = cuda(0)) : on(device, "test"), n(n) {
+    ok(cudaMallocAsync(&data, n * sizeof(T), on.stream()), "test");
+  }
+  explicit OnDevice(const std::vector<T>& v, Device device = cuda(0)) : OnDevice(v.size(), device) {
     ok(cudaMemcpyAsync(data, v.data(), n * sizeof(T), cudaMemcpyHostToDevice, on.stream()), "test");
   }
   ~OnDevice() { (void)cudaFreeAsync(data, on.stream()); }
@@ -19,7 +21,7 @@ struct OnDevice {
     ok(cudaStreamSynchronize(on.stream()), "test");
     return v;
   }
-  On on{cuda(0), "test"};
+  On on;
   std::size_t n;
   T* data = nullptr;
 };

@@ -1,10 +1,14 @@
 // Communicators with tensors on devices: through the host, and by NCCL. On threads and, when started by mpiexec, on
-// processes. The CUDA plugin is the one that TRIREME_CUDA_PLUGIN names: the emulated one, with at least 4 devices.
+// processes. The CUDA plugin is the one that TRIREME_CUDA_PLUGIN names: the emulated one, with at least 8 devices.
+#include <dlfcn.h>
+
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <thread>
 
 #include "kernels/core/runtime.h"
+#include "parallel/comm/transport/device_communicator.h"
 #include "parallel/comm/world/mesh.h"
 #include "tests/parallel/training.h"
 #include "tests/support/catch.h"
@@ -191,7 +195,15 @@ void check_outstanding(const Rank& r) {
 
 void check_split(World& world, Device device) {
   const int me = world.rank(), p = world.size(), color = me % 2, members = (p + 1 - color) / 2;
+  const bool nccl = world.transport().find("+nccl") != std::string::npos;
+  const Tensor y = Rank{world.comm(), device}.numbers(me, 20000);
+  Work outstanding = world.comm().all_reduce(y);
   const auto half = world.comm().split(color, -me);  // reversed order
+  outstanding.wait();
+  expect_values(
+      y, [&](Index i) { return reduced(p, i, ReduceOp::sum); }, "all_reduce outstanding during a split");
+  const auto by_nccl = [](Communicator& c) { return c.transport().find("+nccl") != std::string::npos; };
+  expect(by_nccl(world.comm()) == nccl && by_nccl(*half) == (nccl && members > 1), "NCCL after a split");
   expect(half->size() == members && half->rank() == members - 1 - me / 2, "place in a split");
   const Tensor x = Tensor::of(std::vector<double>{me * 1.0}, {1}).to(device);
   half->all_reduce(x).wait();
@@ -311,6 +323,68 @@ TEST_CASE("one rank alone") {
   REQUIRE(world.transport() == "single");
   check_everything(world, shared);
   REQUIRE_ERROR(world.comm().all_gather(Tensor::zeros({2}).to(cuda(0)), Tensor::zeros({3}).to(cuda(0))), usage, 2, 3);
+  REQUIRE_ERROR(world.comm().split(-1, 0), usage, -1, 0);
+}
+
+/// Calls of ncclGetUniqueId, ncclCommInitRankConfig and ncclCommSplit by all ranks so far.
+std::array<int, 3> nccl_calls() {
+  std::array<int, 3> calls{};
+  (void)open_backend(DeviceKind::cuda);
+  void* const plugin = dlopen(std::getenv("TRIREME_CUDA_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
+  REQUIRE(plugin);
+  const auto count = reinterpret_cast<void (*)(int*)>(dlsym(plugin, "emulated_nccl_calls"));
+  REQUIRE(count);
+  count(calls.data());
+  return calls;
+}
+
+TEST_CASE("a world connects NCCL once and splits for each axis of a mesh") {
+  if (threads_only()) return;
+  const auto before = nccl_calls();
+  const auto body = [](World& world) {
+    const Device device = own(world.rank());
+    expect(world.use(device).empty(), "no NCCL");
+    Mesh mesh(world, {{"pipe", 2}, {"data", 2}, {"tensor", 2}});
+    for (const char* axis : {"pipe", "data", "tensor", "pipe+data", "data+tensor"}) {
+      expect(mesh.comm(axis).transport() == "threads+nccl", axis);
+      check_collectives({mesh.comm(axis), device}, 5, DType::f32);
+    }
+    const Mesh single(world, {{"data", 8}, {"tensor", 1}});  // tensor: no rank has another one to talk to
+  };
+  REQUIRE_NOTHROW(World::threads(8, body));
+  const auto after = nccl_calls();
+  CHECK(after[0] - before[0] == 1);
+  CHECK(after[1] - before[1] == 8);
+  CHECK(after[2] - before[2] == 8 * 6);
+}
+
+TEST_CASE("one rank that fails or hangs in a split of NCCL has all go through the host") {
+  if (threads_only()) return;
+  const Environment timeout("TRIREME_TIMEOUT", "2");
+  for (const char* fault : {"TRIREME_EMULATOR_NCCL_SPLIT_REFUSES", "TRIREME_EMULATOR_NCCL_SPLIT_HANGS"}) {
+    CAPTURE(fault);
+    const Environment faulty(fault, "2");
+    const bool refuses = std::string(fault).ends_with("REFUSES");
+    on_ranks(
+        [&](World& world) {
+          const int me = world.rank(), p = world.size();
+          DeviceCommunicator comm(world.comm().split(0, me));
+          const std::string& why = comm.use(own(me));
+          expect(why.empty(), why);
+          const auto before = comm.split(0, me), failed = comm.split(me / 2, me);
+          const std::string want = refuses && me == 1
+                                       ? "nccl: NCCL says: unhandled system error"
+                                       : fmt::format("rank {} of {} has had no answer from other ranks for 1 s", me, p);
+          expect(why.find(want) != std::string::npos, why);
+          expect(comm.transport() == "threads, staged through the host", comm.transport());
+          expect(failed->transport() == (failed->size() > 1 ? comm.transport() : "threads"), failed->transport());
+          expect(before->transport() == "threads+nccl", before->transport());
+          const auto after = comm.split(0, me);
+          for (Communicator* c : {static_cast<Communicator*>(&comm), before.get(), failed.get(), after.get()})
+            check_collectives({*c, own(me)}, 7, DType::f32);
+        },
+        {3});
+  }
 }
 
 TEST_CASE("one rank that cannot join NCCL has all go through the host") {
