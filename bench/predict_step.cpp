@@ -114,7 +114,10 @@ int predict_step_main(int argc, char** argv) {
   config.model = argv[1];
   config.data.batch = std::stol(argv[2]);
   const int rounds = std::stoi(argv[3]);
-  if (config.model == "gpt2") {
+  if (config.model == "gpt2_124m") {
+    config.model = "gpt2";
+    config.data.context = 256;
+  } else if (config.model == "gpt2") {
     config.arch.layers = 4;
     config.arch.heads = 4;
     config.arch.width = 128;
@@ -143,7 +146,7 @@ int predict_step_main(int argc, char** argv) {
     std::printf(
         "{\"model\": \"%s\", \"batch\": %ld, \"strategy\": \"%s\", \"mesh\": \"%s\", \"predicted_ms\": %.3f, "
         "\"measured_ms\": %.3f, \"error\": %.4f, \"spread\": %.4f, \"parts\": {",
-        config.model.c_str(), static_cast<long>(config.data.batch), c.strategy.c_str(), c.mesh.c_str(), 1e3 * predicted,
+        argv[1], static_cast<long>(config.data.batch), c.strategy.c_str(), c.mesh.c_str(), 1e3 * predicted,
         1e3 * measured, predicted / measured - 1, (most - least) / measured);
     const char* comma = "";
     for (const auto& [name, of] : c.parts) {
