@@ -8,7 +8,8 @@
 namespace trireme {
 namespace {
 
-/// Weights that are drawn later (SkipInit) take no memory.
+/// A copy on the host in another type. Pages of zeros are not written, so weights that are drawn later (SkipInit) take
+/// no memory.
 Tensor on_host(const Tensor& t, DType to) {
   const Tensor converted = FlatBuffer({{t.numel()}}, 0, to).blocks()[0].reshape(t.shape());
   copy_to_zeros(converted, t);

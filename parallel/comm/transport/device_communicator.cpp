@@ -123,15 +123,13 @@ std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
   const std::array<std::int64_t, 1> members{part->size()};
   if (std::ranges::max(gather_numbers(*inner_, members)) == 1) return part;
   part->connect(*inner_, link_name_, [&] { return link_->split(*part->inner_, color); });
-  if (!part->why_.empty()) {  // a link that failed to split is unusable
+  if (!part->why_.empty()) {  // on all ranks; the link is unusable now
     why_ = part->why_;
     link_->abort(why_);
     link_.reset();
+    fail(ErrorKind::communicator, "split", "{}", why_);
   }
-  if (part->size() == 1) {  // took part for the other ranks
-    part->link_.reset();
-    part->why_.clear();
-  }
+  if (part->size() == 1) part->link_.reset();  // took part for the other ranks
   return part;
 }
 
@@ -184,7 +182,7 @@ void DeviceCommunicator::find_out(const DeviceTransports* transports) {
     why_ = fmt::format("{} of {} ranks are on the host", on_host, ranks);
 }
 
-/// Either all ranks of `all` get a link by make(), or all set why_.
+/// Either all ranks of `all` get a link, by make(), or all set why_.
 void DeviceCommunicator::connect(Communicator& all, const std::string& name,
                                  const std::function<std::unique_ptr<DeviceTransport>()>& make) {
   std::unique_ptr<DeviceTransport> link;
@@ -200,7 +198,7 @@ void DeviceCommunicator::connect(Communicator& all, const std::string& name,
     link_name_ = name;
     return;
   }
-  why_ = mine.empty() ? fmt::format("{} did not start on rank {}", name, failed - made.begin()) : mine;
+  why_ = mine.empty() ? fmt::format("{} did not connect rank {} of {}", name, failed - made.begin(), all.size()) : mine;
   if (link) link->abort(why_);  // a normal close would wait for ranks that never joined
 }
 

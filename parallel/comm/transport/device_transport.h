@@ -16,7 +16,7 @@ class DeviceTransport {
   virtual Work start(const Call&, const Tensor& out, const Tensor& in) = 0;
   /// Connects the ranks of part, which Communicator::split made of this communicator with this color. A collective call
   /// of all ranks of this communicator; waits for its earlier operations. Throws Error on failure, possibly on some
-  /// ranks only: then all ranks must abort this. part must outlive the result.
+  /// ranks only: all ranks must then abort this DeviceTransport. part must outlive the result.
   virtual std::unique_ptr<DeviceTransport> split(Communicator& part, int color) = 0;
   /// Aborts all operations of this rank, also on the device; later calls throw Error(reason).
   virtual void abort(const AbortReason& reason) = 0;

@@ -110,6 +110,7 @@ class Group {
   const Device device_;
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;  // null: aborted or closed
+  ncclComm_t part_ = nullptr;  // of a split: a thread of NCCL writes it, possibly after an abort
   std::string failure_;
   ErrorKind failure_kind_ = ErrorKind::communicator;
   cudaStream_t stream_ = nullptr;
@@ -148,18 +149,21 @@ Group::Group(Communicator& host, Device device, const std::function<ncclResult_t
 /// share the abort flag. An abort of one would end the operations of all, and the others would report no error. A rank
 /// alone needs a color, too: NCCL 2.18 to 2.30 crashes if a split with NCCL_SPLIT_NOCOLOR is aborted.
 ncclComm_t Group::split(int color, int key) {
-  const On on(device_, "nccl");
+  const On on(device_, "nccl: split");
   ok(cudaStreamSynchronize(stream_), on.op());  // NCCL may deadlock if operations are outstanding; watch() ends these
-  ncclComm_t part = nullptr;                    // a thread of NCCL sets it before this group settles
+  std::unique_lock lock(mutex_);
+  collect();
+  if (!comm_) fail_ended(on.op(), {failure_, failure_kind_});
+  part_ = nullptr;
   try {
-    std::unique_lock lock(mutex_);
-    if (!comm_) fail_ended("nccl", {failure_, failure_kind_});
-    settle(lock, ncclCommSplit(comm_, color, key, &part, nullptr), "nccl", collective_timeout() / 2);
-  } catch (...) {  // this group is aborted, and that thread has finished
-    if (part) (void)ncclCommAbort(part);
+    // It says ncclSuccess before the split is done.
+    const ncclResult_t result = ncclCommSplit(comm_, color, key, &part_, nullptr);
+    settle(lock, result == ncclSuccess ? ncclInProgress : result, "nccl: split", collective_timeout() / 2);
+  } catch (...) {  // this group is aborted
+    if (part_) (void)ncclCommAbort(std::exchange(part_, nullptr));
     throw;
   }
-  return part;
+  return std::exchange(part_, nullptr);
 }
 
 std::string Group::no_answer(Seconds waited) const {

@@ -82,9 +82,9 @@ class World {
   ///
   /// If every rank has a separate GPU and NCCL starts on all, NCCL carries out the collectives of this communicator,
   /// and of later splits, on GPU tensors. The tensors of a call must then be on these GPUs on all ranks or on none.
-  /// Otherwise collectives go through the host; messages always do. If NCCL cannot split a communicator, that
-  /// communicator and its new parts go through the host, too. Returns the reason for going through the host; empty:
-  /// NCCL is used, or there is one rank.
+  /// Otherwise collectives go through the host; messages always do. Returns the reason for going through the host;
+  /// empty: NCCL is used, or there is one rank. If NCCL cannot split a communicator later, split() throws Error on all
+  /// of its ranks.
   std::string use(Device device);
   /// Replaces the communicator by with_all_reduce(comm, algorithm): "default", "ring", ... A collective call; throws
   /// Error with the list for another name.

@@ -358,7 +358,35 @@ TEST_CASE("a world connects NCCL once and splits for each axis of a mesh") {
   CHECK(after[2] - before[2] == 8 * 6);
 }
 
-TEST_CASE("one rank that fails or hangs in a split of NCCL has all go through the host") {
+/// The text of the Error that f() throws; empty: none.
+template <class F>
+std::string failure_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) { return e.what(); }
+  return "";
+}
+
+TEST_CASE("a split reports an earlier failure of NCCL") {
+  if (threads_only()) return;
+  const Environment timeout("TRIREME_TIMEOUT", "2");
+  on_ranks(
+      [&](World& world) {
+        const int me = world.rank();
+        DeviceCommunicator comm(world.comm().split(0, me));
+        const std::string& why = comm.use(own(me));
+        expect(why.empty(), why);
+        const Tensor y = Rank{comm, own(me)}.numbers(me, 1000 - 100 * me);
+        const std::string text = failure_of([&] {
+          comm.all_reduce(y).wait();
+          (void)comm.split(0, me);
+        });
+        expect(text.find("different calls") != std::string::npos, text);
+      },
+      {2});
+}
+
+TEST_CASE("all ranks report one rank that fails or hangs in a split of NCCL") {
   if (threads_only()) return;
   const Environment timeout("TRIREME_TIMEOUT", "2");
   for (const char* fault : {"TRIREME_EMULATOR_NCCL_SPLIT_REFUSES", "TRIREME_EMULATOR_NCCL_SPLIT_HANGS"}) {
@@ -371,16 +399,21 @@ TEST_CASE("one rank that fails or hangs in a split of NCCL has all go through th
           DeviceCommunicator comm(world.comm().split(0, me));
           const std::string& why = comm.use(own(me));
           expect(why.empty(), why);
-          const auto before = comm.split(0, me), failed = comm.split(me / 2, me);
+          const auto before = comm.split(0, me);
           const std::string want = refuses && me == 1
-                                       ? "nccl: NCCL says: unhandled system error"
+                                       ? "nccl: split: NCCL says: unhandled system error"
                                        : fmt::format("rank {} of {} has had no answer from other ranks for 1 s", me, p);
-          expect(why.find(want) != std::string::npos, why);
-          expect(comm.transport() == "threads, staged through the host", comm.transport());
-          expect(failed->transport() == (failed->size() > 1 ? comm.transport() : "threads"), failed->transport());
+          const Tensor y = Rank{comm, own(me)}.numbers(me, 1000);
+          Work earlier = comm.all_reduce(y);
+          const std::string text = failure_of([&] { (void)comm.split(me / 2, me); });
+          expect(text.find(want) != std::string::npos, text);
+          earlier.wait();
+          expect_values(
+              y, [&](Index i) { return reduced(p, i, ReduceOp::sum); }, "all_reduce before a split that fails");
           expect(before->transport() == "threads+nccl", before->transport());
+          expect(comm.transport() == "threads, staged through the host", comm.transport());
           const auto after = comm.split(0, me);
-          for (Communicator* c : {static_cast<Communicator*>(&comm), before.get(), failed.get(), after.get()})
+          for (Communicator* c : {static_cast<Communicator*>(&comm), before.get(), after.get()})
             check_collectives({*c, own(me)}, 7, DType::f32);
         },
         {3});
