@@ -22,8 +22,8 @@ namespace {
 
 /// Measures costs on the example, on rank 0, so that all ranks cut alike; in virtual time they are counted. Layers that
 /// are split over ranks need all ranks.
-void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example, bool all,
-             bool keeps_gradients, World& world) {
+void measure_parts(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example,
+                   bool all, bool keeps_gradients, World& world) {
   std::vector<PartCost> costs(parts.size());
   if (world.clock())
     costs = count_costs(chain, parameters, example, world.clock()->cluster().flops);
@@ -206,7 +206,8 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
     const Plan rough = strategy(begin());  // throws before anything runs
     check_one_use(rough, strategy.split, o.layer_axes);
     const Tensor x = mesh.world().clock() ? microbatch_example(rough, strategy, o.profile) : o.profile.example;
-    measure(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), !o.initialize, mesh.world());
+    measure_parts(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), !o.initialize,
+                  mesh.world());
   }
   Plan plan = strategy(begin());
   if (!plan.has_stages()) plan.partition.clear();

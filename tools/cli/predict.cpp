@@ -51,7 +51,7 @@ std::vector<std::string> read_lines(const std::string& path) {
 }
 
 /// How the model sees an image file, and the names of its classes.
-struct Subject {
+struct PredictionSubject {
   ModelOptions options;
   PixelScale scale;
   std::string resizing;            ///< description of resizing
@@ -59,8 +59,8 @@ struct Subject {
   std::vector<std::string> names;  ///< of classes; may be empty
 };
 
-Subject photographs(const TrainerOptions& config, const PredictOptions& o, std::vector<std::string> names) {
-  Subject s;
+PredictionSubject photographs(const TrainerOptions& config, const PredictOptions& o, std::vector<std::string> names) {
+  PredictionSubject s;
   const Index size = config.data.image_size > 0 ? config.data.image_size : ImagesOptions{}.size;
   s.options = {.input = {size, size, 3}, .classes = model_row(config.model).usual.classes};
   s.names = std::move(names);
@@ -73,7 +73,7 @@ Subject photographs(const TrainerOptions& config, const PredictOptions& o, std::
   return s;
 }
 
-Subject subject(TrainerOptions& config, const PredictOptions& o) {
+PredictionSubject subject(TrainerOptions& config, const PredictOptions& o) {
   check(o.run.empty() || !model_row(config.model).text, "predict",
         "{} is a run of {}, a language model; use trireme generate {}", o.run, config.model, o.run);
   std::vector<std::string> names;
@@ -96,7 +96,7 @@ Subject subject(TrainerOptions& config, const PredictOptions& o) {
   const Dataset data = make_dataset(config, "test");
   if (packed && data->shape()[2] == 3) {
     config.data.image_size = data->shape()[0];
-    Subject s = photographs(config, o, std::move(names));
+    PredictionSubject s = photographs(config, o, std::move(names));
     s.scale = data->scale();
     return s;
   }
@@ -126,7 +126,7 @@ Tensor small_picture(const std::string& path, const Shape& in, bool gray) {
   return resize(image, in[0], in[1]);
 }
 
-std::vector<std::uint8_t> pixels_of(const Subject& s, const PredictOptions& o, std::size_t id) {
+std::vector<std::uint8_t> pixels_of(const PredictionSubject& s, const PredictOptions& o, std::size_t id) {
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(s.options.input.numel()));
   if (s.photos)
     s.photos->read(static_cast<Index>(id), pixels);
@@ -139,14 +139,15 @@ std::vector<std::uint8_t> pixels_of(const Subject& s, const PredictOptions& o, s
 }
 
 /// Describes how a file is prepared for the model.
-std::string preparation(const Subject& s, const PredictOptions& o) {
+std::string preparation(const PredictionSubject& s, const PredictOptions& o) {
   return fmt::format("{}, {}{}, / 255, minus mean {}, over std {}", s.resizing,
                      s.options.input[2] == 1 ? "grey" : "RGB", o.invert ? ", light and dark swapped" : "",
                      fmt::join(s.scale.mean, " "), fmt::join(s.scale.std, " "));
 }
 
 /// The line of one image. p: probabilities or logits of all classes, in order.
-std::string answer(const std::string& image, const std::vector<double>& p, const Subject& s, const PredictOptions& o) {
+std::string answer(const std::string& image, const std::vector<double>& p, const PredictionSubject& s,
+                   const PredictOptions& o) {
   std::vector<std::size_t> best(p.size());
   std::iota(best.begin(), best.end(), std::size_t{0});
   std::ranges::stable_sort(best, std::greater{}, [&](std::size_t c) { return p[c]; });
@@ -168,7 +169,7 @@ std::string answer(const std::string& image, const std::vector<double>& p, const
 int predict(const PredictOptions& options) {
   if (options.top < 1) throw OptionError(fmt::format("--topk is {}, expected at least 1", options.top));
   TrainerOptions config = options.run.empty() ? TrainerOptions{} : run_config(options.run);
-  const Subject s = subject(config, options);
+  const PredictionSubject s = subject(config, options);
   const Shape& in = s.options.input;
   if (options.gray && in[2] != 1)
     throw OptionError(fmt::format("--gray is for models of grey images, but this model takes {}; leave it out", in));

@@ -17,7 +17,7 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) { throw OptionError("tune: " + text); }
+[[noreturn]] void refuse_search(const std::string& text) { throw OptionError("tune: " + text); }
 
 int work(const TuneCommand& c) {
   TrainerOptions settings;
@@ -29,7 +29,7 @@ int work(const TuneCommand& c) {
 }
 
 int show(const TuneCommand& c) {
-  if (c.directory.empty()) refuse("the search is missing; use trireme tune report DIR --out page.html");
+  if (c.directory.empty()) refuse_search("the search is missing; use trireme tune report DIR --out page.html");
   const TuneResult result = tune_result(c.directory);
   if (!c.out.empty()) replace_file(c.out, tune_page(result));
   fmt::print("{}", c.out.empty() ? table_of(result) : c.out + "\n");
@@ -41,7 +41,7 @@ std::pair<TuneQuestion, TrainerOptions> asked_trials(const TuneCommand& c) {
   const TrainerOptions settings =
       training_of("tune", "trireme tune space.toml --out DIR -- train mnist_cnn --epochs 9", c.words);
   if (!settings.run.dir.empty() || settings.run.resume != "no" || settings.run.max_steps > 0)
-    refuse("each trial has its own run directory; leave out --run.dir, --resume and --run.max_steps");
+    refuse_search("each trial has its own run directory; leave out --run.dir, --resume and --run.max_steps");
   TuneQuestion question = parse_tune(read_settings(c.what), c.what);
   if (c.trials > 0) question.options.trials = c.trials;
   if (c.parallel > 0) question.options.parallel = c.parallel;
@@ -110,13 +110,13 @@ int tune_command(const TuneCommand& c) {
   adopt_orphans();  // before the first thread starts, since threads inherit the signal mask
   if (!c.worker.empty()) {
     if (!c.what.empty() || !c.words.empty())
-      refuse("a worker reads all settings from the search's folder; give --worker DIR alone");
+      refuse_search("a worker reads all settings from the search's folder; give --worker DIR alone");
     return work(c);
   }
   if (c.what == "report") return show(c);
   if (!c.directory.empty())
-    refuse(fmt::format("unexpected argument '{:.200}'; give the folder with --out DIR", c.directory));
-  if (c.out.empty()) refuse("the folder of the search is missing; add --out DIR");
+    refuse_search(fmt::format("unexpected argument '{:.200}'; give the folder with --out DIR", c.directory));
+  if (c.out.empty()) refuse_search("the folder of the search is missing; add --out DIR");
   int parallel = c.parallel;
   if (!c.what.empty()) {
     const auto [question, settings] = asked_trials(c);
@@ -128,7 +128,7 @@ int tune_command(const TuneCommand& c) {
     parallel = question.options.parallel;
   } else {
     if (!c.words.empty())
-      refuse("the file of parameters is missing; use trireme tune space.toml --out DIR -- train ...");
+      refuse_search("the file of parameters is missing; use trireme tune space.toml --out DIR -- train ...");
     const TuneQuestion question = TuneStore(c.out).question();
     if (c.dry_run && c.slurm == 0) {
       print(question);

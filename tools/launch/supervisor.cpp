@@ -117,7 +117,7 @@ int pause(double seconds) {
   return 0;
 }
 
-Json json_of(const Attempt& a, std::int64_t step) {
+Json attempt_json(const Attempt& a, std::int64_t step) {
   Json json{{"started", fmt::format("{:%FT%TZ}", fmt::gmtime(a.started))},
             {"seconds", a.seconds},
             {"ranks", a.ranks},
@@ -212,7 +212,7 @@ int supervise(const LaunchOptions& options) {
       if (last.status == 1) last.reason = "it ended without a result";
     }
     if (last.asked && last.signal == 0 && last.status != 0 && last.status != 85) last.signal = SIGTERM;
-    attempts.push_back(json_of(last, saved_step(options.run_dir)));
+    attempts.push_back(attempt_json(last, saved_step(options.run_dir)));
     if (last.status == 0) {
       status = 0;
       exit = "finished";

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int preempted = 85;  // train's exit status when it was asked to stop
 
-void say(const std::string& text) { fmt::print(stderr, "scaling: {}\n", text); }
+void print_scaling(const std::string& text) { fmt::print(stderr, "scaling: {}\n", text); }
 
 std::string duration(double s) {
   const auto t = static_cast<std::int64_t>(s + 0.5);
@@ -81,12 +81,12 @@ double seconds_to_last_sign(const std::string& run, double begin) {
   return last - begin;
 }
 
-std::string ended_by(int status) {
+std::string exit_reason(int status) {
   return status > 128 && status <= 192 ? fmt::format("ended by signal {} ({})", status - 128, ::strsignal(status - 128))
                                        : fmt::format("ended with status {}", status);
 }
 
-std::string result_of(const std::string& run) {
+std::string status_text(const std::string& run) {
   const std::string path = run + "/" + result_file;
   const Json result = fs::exists(path) ? parse_json(read_text(path, std::size_t{1} << 20)) : Json();
   return value_or<std::string>(result, "status", "");
@@ -136,7 +136,7 @@ class Runner {
     for (std::size_t i = 0; i < left.size(); ++i) {
       const auto& [cell, seed] = left[i];
       if (const int signal = next_signal(0)) {
-        say(fmt::format("asked to stop (signal {}); the same command continues", signal));
+        print_scaling(fmt::format("asked to stop (signal {}); the same command continues", signal));
         return preempted;
       }
       if (!run_one(cells_[cell], seed, fmt::format("{} of {}", i + 1, left.size()))) return preempted;
@@ -201,7 +201,7 @@ class Runner {
       Job job(command, true);
       while (!job.poll() && !killed && hung.empty()) {
         const int signal = next_signal(0.2);
-        if (signal != 0 && !asked) say(fmt::format("asked to stop: {} stops after a step and saves", e.run));
+        if (signal != 0 && !asked) print_scaling(fmt::format("asked to stop: {} stops after a step and saves", e.run));
         killed = (signal == SIGINT && asked) || (asked && since(*asked) > options_.grace);
         if (signal != 0 && !asked) {
           asked = Clock::now();
@@ -211,7 +211,7 @@ class Runner {
       }
       e.seconds = since(start);
       e.device_seconds = e.seconds * cell.ranks;
-      const std::string told = result_of(options_.directory + "/" + e.run);
+      const std::string told = status_text(options_.directory + "/" + e.run);
       if (job.status() == 0 && told == "finished")
         e.status = "finished";
       else if (killed || asked || job.status() == preempted || told == "preempted") {
@@ -222,15 +222,16 @@ class Runner {
         e.why = !hung.empty()               ? hung
                 : !job.last_words().empty() ? job.last_words()
                 : job.status() == 0         ? "it ended without a result"
-                                            : ended_by(job.status());
+                                            : exit_reason(job.status());
       }
     }
     ledger_.append(e);
     const auto ledger = read();
     const double rest = estimate(ledger, cells_, todo(options_.directory, study_, first_seed_, cells_, ledger));
-    say(fmt::format("{}, {}: {} after {:.1f} s{}{}", place, e.run, e.status, e.seconds,
-                    e.why.empty() ? "" : ": " + e.why, rest > 0 ? "; some " + duration(rest) + " are left" : ""));
-    check(e.status != "failed" || (e.why != ended_by(126) && e.why != ended_by(127)), ErrorKind::file, "scaling",
+    print_scaling(fmt::format("{}, {}: {} after {:.1f} s{}{}", place, e.run, e.status, e.seconds,
+                              e.why.empty() ? "" : ": " + e.why,
+                              rest > 0 ? "; some " + duration(rest) + " are left" : ""));
+    check(e.status != "failed" || (e.why != exit_reason(126) && e.why != exit_reason(127)), ErrorKind::file, "scaling",
           "{} cannot be started any more, so the study stops; check whether it, or a library of it, was replaced",
           command[0]);
     return !asked && e.status != "interrupted";
@@ -283,10 +284,11 @@ int run_study(const StudyOptions& study, const TrainerOptions& settings, const s
   for (const CellResult& c : result.cells)
     for (const RunOutcome& run : c.runs)
       if (c.weak == (c.cell.scaling == "weak") && (run.status == "failed" || run.status == "invalid")) {
-        say(fmt::format("{}: {}: {}", run.run, run.status, run.why));
+        print_scaling(fmt::format("{}: {}: {}", run.run, run.status, run.why));
         ++wrong;
       }
-  if (wrong > 0) say(fmt::format("{} run{} failed; the same command runs them again", wrong, wrong == 1 ? "" : "s"));
+  if (wrong > 0)
+    print_scaling(fmt::format("{} run{} failed; the same command runs them again", wrong, wrong == 1 ? "" : "s"));
   return status != 0 ? status : wrong > 0 ? 1 : 0;
 }
 

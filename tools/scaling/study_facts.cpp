@@ -41,7 +41,7 @@ Digests digests_of(const DatasetSource& data) {
   return d;
 }
 
-void compare(StudyFacts& facts, const DatasetSource& train, const DatasetSource& test) {
+void compare_sets(StudyFacts& facts, const DatasetSource& train, const DatasetSource& test) {
   const double bytes =
       static_cast<double>(train.size() + test.size()) * static_cast<double>(std::max<Index>(1, train.shape().numel()));
   if (train.tensors()) {
@@ -85,7 +85,7 @@ StudyFacts find_facts(const TrainerOptions& given) {
     if (made_up)
       facts.not_compared = "they are made up";
     else
-      compare(facts, *train, *test);
+      compare_sets(facts, *train, *test);
   } catch (const std::exception& e) { facts.not_compared = e.what(); }
   return facts;
 }

@@ -18,12 +18,12 @@ namespace fs = std::filesystem;
 namespace {
 
 /// The start of a run's process in Unix time, and its duration.
-struct Attempt {
+struct TimedAttempt {
   double begin = 0, seconds = 0;
 };
 
 /// Seconds of the run's processes up to a moment: without the pauses between attempts.
-double elapsed(const std::vector<Attempt>& attempts, double unix) {
+double elapsed(const std::vector<TimedAttempt>& attempts, double unix) {
   double before = 0;
   for (std::size_t i = 0; i < attempts.size(); ++i) {
     if (i + 1 == attempts.size() || unix < attempts[i + 1].begin)
@@ -34,7 +34,8 @@ double elapsed(const std::vector<Attempt>& attempts, double unix) {
 }
 
 /// Evaluations from the MLPerf log. If an epoch was evaluated twice, the later one counts.
-std::vector<std::pair<double, double>> curve_of(const std::string& directory, const std::vector<Attempt>& attempts) {
+std::vector<std::pair<double, double>> accuracy_curve(const std::string& directory,
+                                                      const std::vector<TimedAttempt>& attempts) {
   std::map<std::int64_t, std::pair<double, double>> by_epoch;
   each_line(directory + "/mllog.txt", [&](std::string_view line) {
     if (!line.starts_with(":::MLLOG ")) return;
@@ -52,7 +53,7 @@ std::vector<std::pair<double, double>> curve_of(const std::string& directory, co
 }
 
 /// Reads speed and accuracy of a finished run.
-void read_metrics(RunOutcome& run, const std::string& directory, double batch) {
+void add_metrics(RunOutcome& run, const std::string& directory, double batch) {
   std::vector<double> step;
   each_line(directory + "/metrics.jsonl", [&](std::string_view line) {
     const Json json = parse_json(line);
@@ -72,7 +73,7 @@ void read_metrics(RunOutcome& run, const std::string& directory, double batch) {
 RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::int64_t seed,
                       const std::vector<LedgerEntry>& ledger, std::vector<std::string>& faults) {
   RunOutcome run{.seed = seed, .run = run_of(cell, seed), .status = "missing"};
-  std::vector<Attempt> attempts;
+  std::vector<TimedAttempt> attempts;
   const LedgerEntry* last = nullptr;
   for (const LedgerEntry& e : ledger) {
     if (e.run != run.run) continue;
@@ -87,9 +88,9 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
   run.status = last->status == "started" ? "running" : last->status;
   run.why = last->why;
   run.attempts = static_cast<int>(attempts.size());
-  for (const Attempt& a : attempts) run.seconds += a.seconds;
+  for (const TimedAttempt& a : attempts) run.seconds += a.seconds;
   const std::string path = directory + "/" + run.run;
-  run.curve = curve_of(path, attempts);
+  run.curve = accuracy_curve(path, attempts);
   if (run.status != "finished") return run;
   const auto fault = [&](const std::string& why) {
     run.status = "invalid";
@@ -104,7 +105,7 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
   double batch = 0;
   const std::string text = read_own_toml(config)["data.batch"];
   if (std::sscanf(text.c_str(), "%lf", &batch) != 1) return fault("config.toml has no data.batch");
-  read_metrics(run, path, batch);
+  add_metrics(run, path, batch);
   return run;
 }
 
@@ -158,7 +159,7 @@ void summarise(CellResult& c, double target) {
   if (target > 0) c.to_target = median_of(time);
 }
 
-std::string number(double v, int digits, const std::string& unit = "") {
+std::string decimal(double v, int digits, const std::string& unit = "") {
   if (std::isnan(v)) return "-";
   return std::isinf(v) ? "never" : fmt::format("{:.{}f}{}", v, digits, unit);
 }
@@ -177,12 +178,12 @@ std::string row_of(const CellResult& c, int seeds, bool best) {
                                                        : few_runs(c.finished);
   if (c.after_failure > 0) runs += fmt::format(", {} after a failure", c.after_failure);
   const std::string accuracy =
-      std::isnan(c.accuracy_sd) ? number(c.accuracy, 2) : fmt::format("{:.2f} +- {:.2f}", c.accuracy, c.accuracy_sd);
-  std::string step = number(1e3 * c.step_seconds, 2);
+      std::isnan(c.accuracy_sd) ? decimal(c.accuracy, 2) : fmt::format("{:.2f} +- {:.2f}", c.accuracy, c.accuracy_sd);
+  std::string step = decimal(1e3 * c.step_seconds, 2);
   if (c.finished > 1) step += fmt::format(" [{:.2f}, {:.2f}]", 1e3 * c.step_interval.low, 1e3 * c.step_interval.high);
   const std::string reached = std::isnan(c.to_target) ? "" : fmt::format(" ({}/{})", c.reached, c.finished + c.failed);
   return fmt::format("{:<50} {:<16} {:>5} {:>26} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", name, c.cell.mesh,
-                     c.cell.ranks, runs, c.failed, accuracy, step, number(c.samples_per_s, 0),
+                     c.cell.ranks, runs, c.failed, accuracy, step, decimal(c.samples_per_s, 0),
                      cell_seconds(c.to_target) + reached,
                      best                    ? "1 (base)"
                      : std::isnan(c.speedup) ? "-"

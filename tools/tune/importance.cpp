@@ -17,7 +17,7 @@ constexpr std::size_t least_rows = 8, least_leaf = 2;
 using Rows = std::vector<std::vector<double>>;
 
 /// A box of the unit cube on which a tree is constant.
-struct Box {
+struct LeafBox {
   std::vector<double> low, high;
   double mean;
   double length(std::size_t d) const { return high[d] - low[d]; }
@@ -37,8 +37,8 @@ class Tree {
   /// Adds each coordinate's share of the tree's variance. Returns false if the variance is 0.
   bool add_shares(std::vector<double>& shares) const {
     double mean = 0, variance = 0;
-    for (const Box& leaf : leaves_) mean += leaf.volume() * leaf.mean;
-    for (const Box& leaf : leaves_) variance += leaf.volume() * (leaf.mean - mean) * (leaf.mean - mean);
+    for (const LeafBox& leaf : leaves_) mean += leaf.volume() * leaf.mean;
+    for (const LeafBox& leaf : leaves_) variance += leaf.volume() * (leaf.mean - mean) * (leaf.mean - mean);
     if (variance <= 0) return false;
     for (std::size_t d = 0; d < dimensions_; ++d) shares[d] += marginal_variance(d, mean) / variance;
     return true;
@@ -100,11 +100,11 @@ class Tree {
   /// Variance of the tree's prediction averaged over all other coordinates.
   double marginal_variance(std::size_t d, double mean) const {
     std::set<double> cuts;
-    for (const Box& leaf : leaves_) cuts.insert({leaf.low[d], leaf.high[d]});
+    for (const LeafBox& leaf : leaves_) cuts.insert({leaf.low[d], leaf.high[d]});
     double variance = 0;
     for (auto at = cuts.begin(), next = std::next(at); next != cuts.end(); ++at, ++next) {
       double said = 0;
-      for (const Box& leaf : leaves_)
+      for (const LeafBox& leaf : leaves_)
         if (leaf.low[d] <= *at && leaf.high[d] >= *next) said += leaf.mean * leaf.volume() / leaf.length(d);
       variance += (*next - *at) * (said - mean) * (said - mean);
     }
@@ -115,7 +115,7 @@ class Tree {
   const std::vector<double>& scores_;
   std::mt19937_64& random_;
   std::size_t dimensions_;
-  std::vector<Box> leaves_;
+  std::vector<LeafBox> leaves_;
 };
 
 }  // namespace

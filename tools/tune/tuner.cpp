@@ -25,7 +25,7 @@ namespace {
 constexpr int preempted = 85;
 constexpr int most_deaths = 20;  // failures of workers without an evaluation in between
 
-void say(const std::string& text) { fmt::print(stderr, "tune: {}\n", text); }
+void print_tune(const std::string& text) { fmt::print(stderr, "tune: {}\n", text); }
 
 /// The first differing line of two texts: "trials = 40 there, trials = 50 now".
 std::string difference(const std::string& there, const std::string& now) {
@@ -73,7 +73,7 @@ class Search {
       const int signal = next_signal(0.2);
       if (signal == SIGINT && stopping) return 128 + SIGINT;
       if (signal != 0 && !stopping) {
-        say("asked to stop: trials stop after a step and save; the same command continues");
+        print_tune("asked to stop: trials stop after a step and save; the same command continues");
         stopping = true;
         for (auto& worker : workers_)
           if (worker->live) worker->job.signal(SIGTERM);
@@ -109,7 +109,7 @@ class Search {
         !worker.job.last_words().empty() ? worker.job.last_words() : fmt::format("it ended with status {}", status);
     check(may_pass(status) && deaths_ <= most_deaths, kind_of_status(status).value_or(ErrorKind::internal), "tune",
           "{} workers in a row failed, so no more are started: {}", deaths_, why);
-    say(fmt::format("a worker failed, and another is started: {}", why));
+    print_tune(fmt::format("a worker failed, and another is started: {}", why));
     start();
   }
   void tell() {
@@ -122,7 +122,8 @@ class Search {
     const TuneQuestion q = store_.question();
     const auto trials = store_.trials();
     for (const TrialEvent& e : events)
-      if (e.status != "started") say(line_of(q.options, q.space, e, trials[static_cast<std::size_t>(e.trial - 1)]));
+      if (e.status != "started")
+        print_tune(line_of(q.options, q.space, e, trials[static_cast<std::size_t>(e.trial - 1)]));
   }
 
   std::string directory_;
