@@ -51,7 +51,7 @@ Backend open_cuda() {
   return backend;
 }
 
-std::atomic<MatmulPrecision> matmul_precision = MatmulPrecision::highest;
+std::atomic<MatmulPrecision> product = MatmulPrecision::highest;
 std::atomic<bool> same_bits = true;
 
 }  // namespace
@@ -65,8 +65,8 @@ const Backend& open_backend(DeviceKind kind) {
   return host;
 }
 
-void set_f32_product(MatmulPrecision p) { matmul_precision = p; }
-MatmulPrecision f32_product() { return matmul_precision; }
+void set_f32_product(MatmulPrecision p) { product = p; }
+MatmulPrecision f32_product() { return product; }
 void set_deterministic(bool on) { same_bits = on; }
 bool deterministic() { return same_bits; }
 
