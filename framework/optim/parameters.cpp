@@ -2,21 +2,9 @@
 
 #include "framework/autograd/node.h"
 #include "framework/autograd/tape.h"
-#include "framework/tensor/flat_buffer.h"
 #include "framework/tensor/storage.h"
 
 namespace trireme {
-namespace {
-
-/// A copy on the host in another type. Pages of zeros are not written, so weights that are drawn later (SkipInit) take
-/// no memory.
-Tensor on_host(const Tensor& t, DType to) {
-  const Tensor converted = FlatBuffer({{t.numel()}}, 0, to).blocks()[0].reshape(t.shape());
-  copy_to_zeros(converted, t);
-  return converted;
-}
-
-}  // namespace
 
 Module convert(Module model, DType dtype) {
   check(is_float(dtype), "convert", "got {}, expected a floating type (f32, f64, bf16 or f16)", dtype);
@@ -29,7 +17,9 @@ Module convert(Module model, DType dtype) {
           "'{}' is in Parameters already: convert the model before creating Parameters", leaf.name);
     const bool leads = t.requires_grad();  // for example of a ParameterStore that was destroyed
     if (leads) t.require_grad(false);
-    const Tensor converted = t.device() == cpu() ? on_host(t.detach(), to) : t.to(to);
+    const Tensor converted = Tensor::empty(t.shape(), to, t.device());
+    zero_untouched(converted);
+    copy_to_zeros(converted, t.detach());  // weights that are drawn later (SkipInit) take no memory
     t.impl()->block = converted.impl()->block;
     t.impl()->offset = converted.impl()->offset;
     t.impl()->dtype = to;
