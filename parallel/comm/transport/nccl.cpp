@@ -156,7 +156,7 @@ ncclComm_t Group::split(int color, int key) {
   if (!comm_) fail_ended(on.op(), {failure_, failure_kind_});
   part_ = nullptr;
   try {
-    // It says ncclSuccess before the split is done.
+    // ncclCommSplit returns ncclSuccess before the split is done.
     const ncclResult_t result = ncclCommSplit(comm_, color, key, &part_, nullptr);
     settle(lock, result == ncclSuccess ? ncclInProgress : result, "nccl: split", collective_timeout() / 2);
   } catch (...) {  // this group is aborted
