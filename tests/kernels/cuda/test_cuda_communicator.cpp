@@ -326,6 +326,15 @@ TEST_CASE("one rank alone") {
   REQUIRE_ERROR(world.comm().split(-1, 0), usage, -1, 0);
 }
 
+/// The text of the Error that f() throws; empty: none.
+template <class F>
+std::string failure_of(F f) {
+  try {
+    f();
+  } catch (const Error& e) { return e.what(); }
+  return "";
+}
+
 /// Calls of ncclGetUniqueId, ncclCommInitRankConfig and ncclCommSplit by all ranks so far.
 std::array<int, 3> nccl_calls() {
   std::array<int, 3> calls{};
@@ -356,15 +365,6 @@ TEST_CASE("a world connects NCCL once and splits for each axis of a mesh") {
   CHECK(after[0] - before[0] == 1);
   CHECK(after[1] - before[1] == 8);
   CHECK(after[2] - before[2] == 8 * 6);
-}
-
-/// The text of the Error that f() throws; empty: none.
-template <class F>
-std::string failure_of(F f) {
-  try {
-    f();
-  } catch (const Error& e) { return e.what(); }
-  return "";
 }
 
 TEST_CASE("a split reports an earlier failure of NCCL") {
@@ -472,13 +472,11 @@ TEST_CASE("an operation of NCCL's that lasts too long") {
       return;
     }
     const Tensor x = Tensor::of(std::vector<double>(5, 1), {5}).to(own(0));
-    try {
+    first = failure_of([&] {
       world.comm().all_reduce(x).wait();
       (void)x.to_vector();  // where wait() does not hold up the host, this does
-    } catch (const Error& e) { first = e.what(); }
-    try {
-      world.comm().broadcast(x, 0).wait();
-    } catch (const Error& e) { second = e.what(); }
+    });
+    second = failure_of([&] { world.comm().broadcast(x, 0).wait(); });
     over = true;
     fail("test", "the end");
   };
@@ -494,12 +492,9 @@ TEST_CASE("an operation of NCCL's is no part of a captured graph") {
         const Device device = own(world.rank());
         (void)world.use(device);
         const Tensor x = Tensor::full({5}, 1, DType::f32, device);
-        std::string why;
         auto graph = runtime(device.kind).make_graph(device);
         graph->begin();
-        try {
-          world.comm().all_reduce(x).wait();
-        } catch (const Error& e) { why = e.what(); }
+        const std::string why = failure_of([&] { world.comm().all_reduce(x).wait(); });
         graph.reset();
         expect(why.find("capturing a CUDA graph") != std::string::npos, why);
         world.comm().all_reduce(x).wait();
