@@ -30,6 +30,9 @@ std::array<char, 4096> directory{};
 std::array<char, 256> host{};
 std::atomic<int> also = 0;        // process to kill together with this one
 std::array<char, 1024> reason{};  // reason of a crash() call; empty: the signal is the reason
+pthread_t crasher{};              // the thread that called crash()
+std::atomic<bool> reported = false;
+std::atomic<void (*)(const std::string&)> leave = nullptr;
 const int crash_status = exit_status(ErrorKind::communicator),  // exit status of crash(), for the signal handler
     exhausted_status = exit_status(ErrorKind::out_of_memory);
 constexpr std::string_view no_memory =
@@ -189,7 +192,11 @@ void on_crash(int number) {
       if (const FlightRecorder* r = each.load()) write_report(*r, why, r == own || !own, kind);
     if (reason[0] == 0) tell(why);
     if (also > 1) ::kill(also, SIGKILL);
-    if (reason[0] != 0) ::_exit(crash_status);
+    if (reason[0] != 0) {  // crash() ends the process
+      reported = true;
+      while (!::pthread_equal(crasher, ::pthread_self())) ::pause();
+      return;
+    }
     if (exhausted) ::_exit(exhausted_status);
   }
   ::raise(number);
@@ -246,10 +253,14 @@ void crash(pthread_t thread, const std::string& why, bool tells, int and_process
   if (tells) tell(why);
   const std::size_t size = std::min(why.size(), reason.size() - 1);
   std::memcpy(reason.data(), why.data(), size);
+  crasher = ::pthread_self();
   ::pthread_kill(thread, SIGABRT);
-  ::sleep(15);  // the handler has 10 s to write
+  for (int i = 0; i < 1000 && !reported; ++i) ::usleep(10'000);  // the handler has 10 s to write
+  if (const auto call = leave.load(); call && and_process <= 1) call(why);
   ::_exit(crash_status);
 }
+
+void leave_at_crash(void (*call)(const std::string& reason)) { leave = call; }
 
 void write_crash_report(const char* reason, std::string_view kind) {
   if (const FlightRecorder* r = FlightRecorder::current()) write_report(*r, reason, false, kind);

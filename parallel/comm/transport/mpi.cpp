@@ -17,6 +17,7 @@
 #include "kernels/core/environment.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/crash_report.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/reduce.h"
 #include "parallel/comm/transport/mpi_engine.h"
@@ -285,7 +286,16 @@ class Process : public MpiProcess {
     auto* const flag = static_cast<AbortFlag*>(shared_flag_.data());
     engine_ = std::make_shared<Engine>(flag ? *flag : own_flag_, flag != nullptr);
     if (all_reachable()) engine_->token = token_;
+    if (!flag_ends_all()) return;
+    static Process* only = nullptr;
+    only = this;
+    leave_at_crash([](const std::string& why) {
+      (void)only->engine_->abort_flag.is_teller();  // this rank has printed the reason
+      only->engine_->abort_flag.raise({why, ErrorKind::communicator});
+      only->meet_leaving(2);
+    });
   }
+  ~Process() override { leave_at_crash(nullptr); }
   bool leave() override {
     engine_->stop();
     // Custom wait: ranks may arrive late, and MPI's wait would use a core meanwhile.
@@ -332,13 +342,16 @@ class Process : public MpiProcess {
       MPI_Abort(MPI_COMM_WORLD, status);
     }
     // The launcher then kills ranks that do not get here within 5 s: stopped ranks, and ranks in a long computation.
-    ++engine_->abort_flag.leaving;
-    const FlightRecorder::Wait waiting;
-    if (poll_until(5, [&] { return engine_->abort_flag.leaving >= static_cast<std::uint32_t>(local_size_); }))
-      tell_launcher();
+    meet_leaving(5);
     _exit(status == 0 ? exit_status(ErrorKind::internal) : status);
   }
 
+  void meet_leaving(double seconds) {
+    ++engine_->abort_flag.leaving;
+    const FlightRecorder::Wait waiting;
+    if (poll_until(seconds, [&] { return engine_->abort_flag.leaving >= static_cast<std::uint32_t>(local_size_); }))
+      tell_launcher();
+  }
   bool flag_ends_all() const { return one_host_ && engine_->flag_is_shared; }
   // Does the part of MPI_Finalize for which mpiexec (Hydra) waits, in its wire protocol (PMI-1). Without it mpiexec
   // takes the end of this process for a crash, and kills ranks that have not quite ended.
