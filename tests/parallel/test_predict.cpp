@@ -196,7 +196,7 @@ TEST_CASE("messages of all schedules are taken in the order of time, whatever ra
   const auto cost = [&] { return 1e-6 * static_cast<double>(random() % 1000); };
   for (const char* text :
        {"pipeline(micro=4, schedule=gpipe)", "pipeline(micro=4, schedule=1f1b)", "pipeline(micro=4, schedule=zb-h1)",
-        "pipeline(micro=4, schedule=interleaved, chunks=2)", "pipeline(micro=4, schedule=2bw)"})
+        "pipeline(micro=4, schedule=interleaved, chunks=2)", "pipeline(micro=4, schedule=zb-v)", "pipeline(micro=4, schedule=2bw)"})
     for (int round = 0; round < 20; ++round) {
       const bool chunks = std::string(text).find("chunks") != std::string::npos;
       const int ranks = 2 + static_cast<int>(random() % 3), parts = chunks ? 2 * ranks : ranks;
