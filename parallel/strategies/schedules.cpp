@@ -49,10 +49,10 @@ std::vector<Cell> cells(const PipelineShape& s, int program) {
   return cells;
 }
 
-// A V of two chunks per program (Qi et al. 2024, arXiv 2401.10241, ZB-V). Every pass and half takes one unit of time for
-// each stage. A program begins the first pass that can begin: forward of the chunk nearer to the loss, backward, forward
-// of the other chunk while fewer than 2 * programs are alive, a delayed weight half. It then waits programs - 1 units in
-// all, with as many activations alive as in 1F1B's first program.
+// A V of two chunks per program (Qi et al. 2024, arXiv 2401.10241, ZB-V). Every pass and half takes one unit of time
+// for each stage. A program begins the first pass that can begin: forward of the chunk nearer to the loss, backward,
+// forward of the other chunk while fewer than 2 * programs are alive, a delayed weight half. It then waits programs - 1
+// units in all, with as many activations alive as in 1F1B's first program.
 class Fold {
  public:
   explicit Fold(const PipelineShape& s)
@@ -197,8 +197,8 @@ void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
   check(!schedule.delay || schedule.one_by_one || s.microbatches >= s.programs, "pipeline",
         "schedule={} with {} stages needs at least that many micro-batches, but micro is {}: use micro={}",
         schedule.name, s.programs, s.microbatches, s.programs);
-  check(!schedule.folds || s.chunks == 2, "pipeline", "schedule={} has 2 chunks per rank, but chunks is {}: add chunks=2",
-        schedule.name, s.chunks);
+  check(!schedule.folds || s.chunks == 2, "pipeline",
+        "schedule={} has 2 chunks per rank, but chunks is {}: add chunks=2", schedule.name, s.chunks);
   check(schedule.interleaves || schedule.folds || s.chunks == 1, "pipeline",
         "chunks={} needs schedule=interleaved, but schedule is {}: leave chunks out, or use schedule=interleaved",
         s.chunks, schedule.name);

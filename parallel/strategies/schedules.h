@@ -19,9 +19,9 @@ struct Cell {
 };
 /// The input of a schedule.
 struct PipelineShape {
-  int programs = 1,      ///< number of ranks along the pipeline's axis, at least 1
-      microbatches = 1;  ///< number per step, at least 1
-  int chunks = 1;        ///< number of stages per program
+  int programs = 1,                                       ///< number of ranks along the pipeline's axis, at least 1
+      microbatches = 1;                                   ///< number per step, at least 1
+  int chunks = 1;                                         ///< number of stages per program
   bool operator==(const PipelineShape&) const = default;  ///< member by member
 };
 

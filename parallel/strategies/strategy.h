@@ -217,8 +217,8 @@ struct PipelineOptions {
 /// zb-v), and micro-batches flow through the stages. Schedules: GPipe (Huang et al., arXiv 1811.06965), 1F1B (Narayanan
 /// et al., PipeDream, arXiv 1806.03377, with the flush of arXiv 2006.09503), interleaved (arXiv 2104.04473), zb-h1 and
 /// zb-v (Qi et al., arXiv 2401.10241). In zb-v the first rank has the first and the last stage, and so the only copy of
-/// weights that these share. Exact: equals accumulate(micro) on one rank, with batch norm. Throws Error for fewer parts than
-/// stages, and for contradictory options.
+/// weights that these share. Exact: equals accumulate(micro) on one rank, with batch norm. Throws Error for fewer parts
+/// than stages, and for contradictory options.
 ///
 /// Schedules pipedream and 2bw do not empty the pipeline between steps: backwards continue while forwards of the next
 /// step begin. A backward uses the weight version of its forward, which the rank keeps. Let f_t be the loss of step t,

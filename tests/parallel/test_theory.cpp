@@ -194,8 +194,8 @@ TEST_CASE("every schedule's bubble is that of theory, for 2 to 16 stages") {
   }
 }
 
-// Qi et al., arXiv 2401.10241: of equal passes and halves, the last stages of a V wait for as many forwards as there are
-// programs before them, and no program waits longer. With limits of the shape the gaps do not always fit.
+// Qi et al., arXiv 2401.10241: of equal passes and halves, the last stages of a V wait for as many forwards as there
+// are programs before them, and no program waits longer. With limits of the shape the gaps do not always fit.
 TEST_CASE("a V waits little more than for its first micro-batch, with 1F1B's activations") {
   const PipelineSchedule& schedule = find_schedule("zb-v");
   int exact = 0, compared = 0;
