@@ -66,7 +66,7 @@ served() {  # COMMAND STRATEGY ARGUMENTS
   "$prefix/bin/trireme" "$1" "${@:3}" mlp --plugin ./servers.so --strategy "$2" >said 2>&1
 }
 served plan servers show --ranks 4 --cost equal || fails "plan show servers"
-grep -q 'push gradients on gradients at data 3' said || fails "the plan of servers"
+grep -q 'send gradients to data 3 on gradients' said || fails "the plan of servers"
 served simulate 'servers(every=1, staleness=1)' --ranks 4 --cost equal || fails "simulate servers"
 served verify 'servers(servers=2)' --ranks 4 --steps 5 || fails "verify servers"
 for steps in 16 7 16; do  # at once, and in two parts, in virtual time: messages, clocks and counts of updates come back

@@ -32,7 +32,7 @@ one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
     "parallel/comm/collectives/": "parallel/comm/collectives/collectives.h", "parallel/strategies/codecs/": "parallel/strategies/codecs/codecs.h", "parallel/strategies/": "parallel/strategies/strategy.h",
     "models/examples/": "programs", "datasets/volumes/no_tiff": "datasets/volumes/tiff_volume.h", "datasets/volumes/no_chunk_codecs": "datasets/volumes/chunk_codecs.h", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "parallel/analysis/simulator_": "parallel/analysis/simulator.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
-    "parallel/plan/check/": "parallel/plan/plan.h", "parallel/async/check/": "parallel/plan/plan.h", "parallel/async/strategies/": "parallel/strategies/strategy.h", "parallel/async/channel_actions": "parallel/plan/plan.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
+    "parallel/plan/check/": "parallel/plan/plan.h", "parallel/async/check/": "parallel/plan/plan.h", "parallel/async/strategies/": "parallel/strategies/strategy.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.

@@ -24,15 +24,16 @@ Stream stream_of(const Action& a) { return is_channel(a) ? Stream::comm : a.stre
 
 /// Several actions that are drawn as one.
 struct Bar {
-  ActionKind kind;
-  MicroBatch microbatch;
+  const Action& action;     // the first
   double begin, end;        // seconds
   std::vector<Span> spans;  // in order
 
-  /// "F0", "B12", "U"; "B0'" is of the previous step. Built-in kinds up to recv have a label per micro-batch.
+  /// "F0", "B12", "U"; "B0'" is of the previous step. Built-in kinds up to recv have a label per micro-batch,
+  /// but messages to channels do not.
   std::string label() const {
-    if (ActionKind::recv < kind) return {kind->letter};
-    return kind->letter + std::to_string(microbatch.index) + std::string(microbatch.steps_ago, '\'');
+    const MicroBatch& m = action.microbatch;
+    if (ActionKind::recv < action.kind || is_channel(action)) return {action.kind->letter};
+    return action.kind->letter + std::to_string(m.index) + std::string(m.steps_ago, '\'');
   }
 };
 /// The actions of a rank on one stream.
@@ -51,7 +52,7 @@ std::vector<Row> rows_of(const Plan& plan, const Timeline& timeline) {
   std::ranges::stable_sort(spans, {}, &Span::begin);
   for (const Span& s : spans) {
     const Action& a = action_of(plan, timeline, s);
-    if (s.end <= s.begin || a.kind == ActionKind::recv || a.kind == ChannelKind::pull) continue;
+    if (s.end <= s.begin || (a.kind == ActionKind::recv && !sums_messages(a))) continue;
     auto& bars = rows[2 * s.rank + (stream_of(a) == Stream::comm)].bars;
     const Action* last = bars.empty() ? nullptr : &action_of(plan, timeline, bars.back().spans.back());
     if (last && last->kind == a.kind && last->microbatch == a.microbatch && a.part >= 0 &&
@@ -59,7 +60,7 @@ std::vector<Row> rows_of(const Plan& plan, const Timeline& timeline) {
       bars.back().end = std::max(bars.back().end, s.end);
       bars.back().spans.push_back(s);
     } else {
-      bars.push_back({a.kind, a.microbatch, s.begin, s.end, {s}});
+      bars.push_back({a, s.begin, s.end, {s}});
     }
   }
   std::erase_if(rows, [](const Row& row) { return row.stream == Stream::comm && row.bars.empty(); });
@@ -70,7 +71,7 @@ std::vector<Row> rows_of(const Plan& plan, const Timeline& timeline) {
 std::set<ActionKind> kinds_of(const std::vector<Row>& rows) {
   std::set<ActionKind> kinds;
   for (const Row& row : rows)
-    for (const Bar& b : row.bars) kinds.insert(b.kind);
+    for (const Bar& b : row.bars) kinds.insert(b.action.kind);
   return kinds;
 }
 
@@ -118,7 +119,7 @@ Paint paint(ActionKind v) {
   if (v == ActionKind::backward_weight) return {"#009e73", "#fff"};
   if (v == ActionKind::loss) return {"#cc79a7", "#000"};
   if (v == ActionKind::update) return {"#444444", "#fff"};
-  if (v == ActionKind::send || v == ActionKind::recv || v == ChannelKind::push) return {"#999999", "#000"};
+  if (v == ActionKind::send || v == ActionKind::recv) return {"#999999", "#000"};
   return {"#56b4e9", "#000"};
 }
 
@@ -136,7 +137,7 @@ void frame(Svg& svg, const Bar& b, double y, double scale, bool compute) {
              "fill=\"none\" stroke=\"#fff\" stroke-width=\"0.7\" pointer-events=\"none\"");
   if (compute && width > 8 * static_cast<double>(b.label().size()) + 2)
     svg.text(left + (b.begin + b.end) / 2 * scale, y + tall * 0.68, b.label(),
-             fmt::format("fill=\"{}\" text-anchor=\"middle\" pointer-events=\"none\"", paint(b.kind).text));
+             fmt::format("fill=\"{}\" text-anchor=\"middle\" pointer-events=\"none\"", paint(b.action.kind).text));
 }
 
 }  // namespace
@@ -226,7 +227,7 @@ std::string timeline_svg(const Plan& plan, const Timeline& timeline) {
         const Action& a = action_of(plan, timeline, s);
         const std::string part = a.part >= 0 ? fmt::format(" ('{}')", plan.parts[a.part].name) : "";
         svg.rect(left + s.begin * scale, y, std::max(0.3, (s.end - s.begin) * scale), compute ? tall : low,
-                 fmt::format("fill=\"{}\"{}", paint(b.kind).fill, compute ? "" : " fill-opacity=\"0.8\""),
+                 fmt::format("fill=\"{}\"{}", paint(b.action.kind).fill, compute ? "" : " fill-opacity=\"0.8\""),
                  fmt::format("{}: {}{}, {} to {}", name, to_string(a), part, time_text(s.begin), time_text(s.end)));
       }
       frame(svg, b, y, scale, compute);

@@ -68,7 +68,7 @@ std::string channels_text(const Plan& plan, const Program& program, ActionKind k
     return first < server.end && server.begin <= last;
   };
   for (const Action& a : program.actions)
-    if (a.kind == kind && goes_there(a))
+    if (is_channel(a) && a.kind == kind && goes_there(a))
       all.push_back(a.slice.size() > 0 ? fmt::format("{} [{}, {})", a.peer.channel, a.slice.begin, a.slice.end)
                                        : a.peer.channel);
   return fmt::format("{}", fmt::join(all, ", "));
@@ -79,11 +79,11 @@ std::string server_text(const Plan& plan, const Program& server) {
   const CoordinateRange at = plan.range(server, axis);
   std::string text = fmt::format("{} ({} {})\n", server.name, axis, coordinates(at));
   for (const Program& other : plan.programs) {
-    const std::string sent = channels_text(plan, other, ChannelKind::push, at),
-                      pulled = channels_text(plan, other, ChannelKind::pull, at);
+    const std::string sent = channels_text(plan, other, ActionKind::send, at),
+                      received = channels_text(plan, other, ActionKind::recv, at);
     const std::string who = fmt::format("{} ({} {})", other.name, axis, coordinates(plan.range(other, axis)));
     if (!sent.empty()) text += fmt::format("  <- {} from {}\n", sent, who);
-    if (!pulled.empty()) text += fmt::format("  -> {} to {}\n", pulled, who);
+    if (!received.empty()) text += fmt::format("  -> {} to {}\n", received, who);
   }
   for (std::size_t p = 0; p < server.phases.size(); ++p) {
     if (server.phases[p].trigger.on_call) continue;

@@ -77,7 +77,7 @@ std::vector<Share> shares_of(const Plan& plan) {
   std::vector<Share> all;
   for (const Program& p : plan.programs)
     for (const Action& a : p.actions)
-      if (a.kind == ChannelKind::take && a.payload == OperandKind::gradients)
+      if (sums_messages(a) && a.payload == OperandKind::gradients)
         all.push_back({a.slice, find_argument(a, "scale").value_or(1)});
   return all;
 }
@@ -94,9 +94,9 @@ Plan noted(Plan plan) {
       insert(p, update, taken);
       continue;
     }
-    const ActionId push = first(p, ChannelKind::push);
+    const ActionId send = first(p, ActionKind::send);
     for (auto share = shares.rbegin(); share != shares.rend(); ++share)
-      insert(p, push, {.kind = note_gradients, .slice = share->slice, .arguments = {{"scale", share->scale}}});
+      insert(p, send, {.kind = note_gradients, .slice = share->slice, .arguments = {{"scale", share->scale}}});
     for (auto share = shares.rbegin(); share != shares.rend(); ++share)
       insert(p, 0, {.kind = note_weights, .slice = share->slice});
   }

@@ -179,11 +179,11 @@ void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
 
 /// The header of a channel message takes no extra time.
 void SimPrograms::add_channel(const Program& program, const Action& a, SimAction& s) {
-  if (a.kind == ChannelKind::take) return;
-  s.is = a.kind == ChannelKind::push ? SimAction::Is::push : SimAction::Is::pull;
+  if (sums_messages(a)) return;
+  s.is = a.kind == ActionKind::send ? SimAction::Is::push : SimAction::Is::pull;
   s.offset = a.peer.root;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
-  if (a.kind == ChannelKind::pull) return;
+  if (s.is == SimAction::Is::pull) return;
   s.is_clock = a.payload == OperandKind::clock;
   s.reports = reports_loss(a);
   add_message(a, s, is_number(a) ? size_of(DType::f64) : a.slice.size() * options.element);
@@ -228,14 +228,14 @@ void SimPrograms::pair_messages() {
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {
       const Action& a = plan.programs[r].actions[id];
-      if (a.kind != ActionKind::send) continue;
+      if (a.kind != ActionKind::send || is_channel(a)) continue;
       sends[prepare_message(r, id)].push(id);
       add_message(a, programs[r].actions[id], a.part >= 0 ? plan.parts[a.part].cost.output : 0);
     }
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {
       const Action& a = plan.programs[r].actions[id];
-      if (a.kind != ActionKind::recv) continue;
+      if (a.kind != ActionKind::recv || is_channel(a)) continue;
       const Key key = prepare_message(r, id);
       auto& queue = sends[key];
       check(!queue.empty(), "simulate", "program {}: {}: no program sends it", plan.programs[r].name,

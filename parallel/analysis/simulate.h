@@ -82,7 +82,7 @@ struct AxisTraffic {
 };
 
 struct Simulation {
-  /// Rank by rank, step by step. Spans do not include waits for a link or a partner, except for recv and pull.
+  /// Rank by rank, step by step. Spans do not include waits for a link or a partner, except for recv.
   Timeline timeline;
   std::vector<int> ranks;  ///< world ranks in the timeline; folded: one of each program, in order
   /// By stream and by rank of the timeline: actions in the order of their starts.

@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <set>
 
-#include "parallel/plan/action_kind.h"
-
 namespace trireme {
 namespace {
 
 template <class F>
-void each_push(const Plan& plan, F f) {
+void each_send(const Plan& plan, F f) {
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions)
-      if (a.kind == ChannelKind::push) f(program, a);
+      if (sends_to_channel(a)) f(program, a);
 }
 
 constexpr int most_answers = 4;  // length of a chain of answers to answers
@@ -20,7 +18,7 @@ constexpr int most_answers = 4;  // length of a chain of answers to answers
 /// answers: number of links of such a chain that are followed.
 std::vector<int> senders_to(const Plan& plan, const std::string& channel, int root, int answers) {
   std::set<int> senders;
-  each_push(plan, [&](const Program& program, const Action& a) {
+  each_send(plan, [&](const Program& program, const Action& a) {
     if (a.peer.channel != channel || (a.peer.root < 0 && answers == 0)) return;
     const CoordinateRange along = plan.range(program, a.peer.axis);
     const std::string& to = a.peer.senders_of.empty() ? program.trigger(a).channel : a.peer.senders_of;
@@ -37,7 +35,7 @@ std::vector<int> senders_to(const Plan& plan, const std::string& channel, int ro
 
 std::vector<std::string> channels_of(const Plan& plan) {
   std::set<std::string> names;
-  each_push(plan, [&](const Program&, const Action& a) { names.insert(a.peer.channel); });
+  each_send(plan, [&](const Program&, const Action& a) { names.insert(a.peer.channel); });
   return {names.begin(), names.end()};
 }
 
@@ -52,7 +50,7 @@ std::vector<int> receivers_of(const Plan& plan, const Peer& peer, int coordinate
 
 std::string axis_of(const Plan& plan, const std::string& channel) {
   std::string axis;
-  each_push(plan, [&](const Program&, const Action& a) {
+  each_send(plan, [&](const Program&, const Action& a) {
     if (a.peer.channel == channel) axis = a.peer.axis;
   });
   return axis;
@@ -99,7 +97,7 @@ bool meets_by_messages(const Plan& plan) {
 
 bool hands_out_tickets(const Program& program) {
   return program.serves() && std::ranges::any_of(program.actions, [](const Action& a) {
-           return a.kind == ChannelKind::push && a.payload == OperandKind::ticket && a.peer.root < 0;
+           return sends_to_channel(a) && a.payload == OperandKind::ticket && a.peer.root < 0;
          });
 }
 

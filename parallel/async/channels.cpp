@@ -8,7 +8,7 @@
 
 #include "framework/ops/ops.h"
 #include "framework/tensor/memory_tracker.h"
-#include "parallel/plan/action_kind.h"
+#include "parallel/plan/action_context.h"
 #include "parallel/plan/shards.h"
 
 namespace trireme {
@@ -40,34 +40,47 @@ Work Channels::send(const Action& a, std::int64_t step, const Tensor& payload, i
                         payload, to);
 }
 
-Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
+Work Channels::send(ActionContext& now) {
+  const Action& a = now.action;
   if (a.payload == OperandKind::gradients) store_.zero_missing_grads(a.slice);
-  if (a.payload == OperandKind::loss) last_loss_ = number;
+  if (a.payload == OperandKind::loss)  // zero on a rank that computed no loss itself
+    last_loss_ = *now.loss ? *now.loss : Tensor::zeros({}, DType::f64);
   std::vector<int> started;
   for (const ReceivedMessage& m : taken_) started.push_back(m.header.sender);
-  const auto ticket = [](std::int64_t t) { return Tensor::scalar(static_cast<double>(t), DType::f64); };
-  Tensor payload = a.payload == OperandKind::ticket    ? ticket(tickets_.empty() ? -1 : tickets_.front())
-                   : is_number(a)                      ? number.to(DType::f64)
+  const auto scalar = [](std::int64_t n) { return Tensor::scalar(static_cast<double>(n), DType::f64); };
+  Tensor payload = a.payload == OperandKind::ticket    ? scalar(tickets_.empty() ? -1 : tickets_.front())
+                   : a.payload == OperandKind::clock   ? scalar(now.optimizer.steps())
+                   : a.payload == OperandKind::loss    ? last_loss_.to(DType::f64)
                    : a.payload == OperandKind::senders ? Tensor::of(std::vector<double>(started.begin(), started.end()),
                                                                     {std::ssize(started)}, DType::f64)
                                                        : operand(a);
-  if (!inbox_) return send(a, step, payload, root_of(a.peer, comm_->rank()));
+  if (!inbox_) return send(a, now.step, payload, root_of(a.peer, comm_->rank()));
   std::erase_if(sending_, [](Work& work) { return work.done(); });
   const MemoryScope packed(MemoryKind::packed);
   payload = payload.clone();
   for (const int to : receivers_of(plan_, a.peer, comm_->rank(), started)) {
-    if (a.payload == OperandKind::ticket) payload = ticket(inbox_->take_ticket(to));
-    sending_.push_back(send(a, step, payload, to));
+    if (a.payload == OperandKind::ticket) payload = scalar(inbox_->take_ticket(to));
+    sending_.push_back(send(a, now.step, payload, to));
   }
   return {};
 }
 
-Work Channels::pull(const Action& a) {
+Work Channels::receive(ActionContext& now) {
+  const Action& a = now.action;
+  if (waits_on_channel(a)) return wait_for(a);
+  if (a.payload == OperandKind::loss)
+    *now.loss = mean_loss();
+  else
+    sum(a);
+  return {};
+}
+
+Work Channels::wait_for(const Action& a) {
   if (a.payload == OperandKind::weights) restore_pages(store_.values(), a.slice);
   const Tensor into = is_number(a) ? Tensor::zeros({}, DType::f64) : operand(a);
   const int root = root_of(a.peer, comm_->rank());
-  if (a.payload == OperandKind::clock) pulled_clocks_[root] = into;
-  if (a.payload == OperandKind::ticket) pulled_ticket_ = into;
+  if (a.payload == OperandKind::clock) received_clocks_[root] = into;
+  if (a.payload == OperandKind::ticket) received_ticket_ = into;
   return comm_->recv(into, root, number(a.peer.channel));
 }
 
@@ -86,15 +99,15 @@ void Channels::open(std::int64_t batches, std::int64_t step) {
 }
 
 void Channels::end_ticket() {
-  clock_ = pulled_clocks_.empty() ? clock_ + 1 : resumes_at();
+  clock_ = received_clocks_.empty() ? clock_ + 1 : resumes_at();
   tickets_.pop_front();
-  const auto next = static_cast<std::int64_t>(std::exchange(pulled_ticket_, {}).item());
+  const auto next = static_cast<std::int64_t>(std::exchange(received_ticket_, {}).item());
   if (next >= 0) tickets_.push_back(next);
 }
 
 std::int64_t Channels::resumes_at() const {
-  std::int64_t first = pulled_clocks_.empty() ? 0 : Trigger::forever;
-  for (const auto& [server, clock] : pulled_clocks_) first = std::min(first, static_cast<std::int64_t>(clock.item()));
+  std::int64_t first = received_clocks_.empty() ? 0 : Trigger::forever;
+  for (const auto& [server, clock] : received_clocks_) first = std::min(first, static_cast<std::int64_t>(clock.item()));
   return first;
 }
 
@@ -128,12 +141,13 @@ void Channels::replay(const std::map<std::string, Tensor>& local) {
   if (ordered_) arrivals_.replay(local);
 }
 
-Tensor Channels::take(const Action& a) {
-  if (a.payload == OperandKind::loss) {
-    double sum = 0;
-    for (const ReceivedMessage& m : taken_) sum += m.payload.item();
-    return Tensor::full({}, sum / static_cast<double>(taken_.size()), store_.dtype());
-  }
+Tensor Channels::mean_loss() const {
+  double sum = 0;
+  for (const ReceivedMessage& m : taken_) sum += m.payload.item();
+  return Tensor::full({}, sum / static_cast<double>(taken_.size()), store_.dtype());
+}
+
+void Channels::sum(const Action& a) {
   const NoGrad off;
   const Tensor into = operand(a);
   for (const ReceivedMessage& m : taken_) {
@@ -149,12 +163,12 @@ Tensor Channels::take(const Action& a) {
   for (const auto& [name, value] : a.arguments)
     if (name == "scale") into.copy_from(into * value);
   if (a.payload == OperandKind::gradients) store_.mark_written(a.slice);
-  return {};
 }
 
 void Channels::save(std::map<std::string, Tensor>& local) const {
-  for (const auto& [server, clock] : pulled_clocks_) local[fmt::format("inbox.pulled.{}", server)] = clock.reshape({1});
-  if (!pulled_clocks_.empty()) local["inbox.loss"] = last_loss_.reshape({1});
+  for (const auto& [server, clock] : received_clocks_)
+    local[fmt::format("inbox.pulled.{}", server)] = clock.reshape({1});
+  if (!received_clocks_.empty()) local["inbox.loss"] = last_loss_.reshape({1});
   arrivals_.save(local);
   if (!inbox_) return;
   const auto clocks = inbox_->clocks();
@@ -172,11 +186,11 @@ void Channels::save(std::map<std::string, Tensor>& local) const {
 }
 
 void Channels::load(const std::map<std::string, Tensor>& local) {
-  pulled_clocks_.clear();
+  received_clocks_.clear();
   for (const Action& a : program_.actions)
     if (const auto at = local.find(fmt::format("inbox.pulled.{}", a.peer.root));
-        a.kind == ChannelKind::pull && a.payload == OperandKind::clock && at != local.end())
-      pulled_clocks_[a.peer.root] = at->second.reshape({});
+        a.kind == ActionKind::recv && a.payload == OperandKind::clock && at != local.end())
+      received_clocks_[a.peer.root] = at->second.reshape({});
   if (const auto at = local.find("inbox.loss"); at != local.end()) last_loss_ = at->second.reshape({});
   arrivals_.load(local);
   if (!inbox_) return;

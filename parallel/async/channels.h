@@ -1,4 +1,4 @@
-// Channels: runs a rank's push, pull and take actions, and chooses the phase that arrived messages start next
+// Channels: sends and receives a rank's messages on channels, and chooses the phase that arrived messages start next
 // (parameter servers and asynchronous workers).
 #pragma once
 #include <map>
@@ -22,15 +22,12 @@ class Channels : public OwnPace {
   /// All references must outlive it. A collective call.
   Channels(const Plan&, const Program&, ParameterStore&, Mesh&);
 
-  /// Sends the action's operand; number: the operand if the action names a number. A server's messages are copied and
-  /// not waited for.
-  Work push(const Action&, std::int64_t step, const Tensor& number);
-  /// Starts to receive the action's operand.
-  Work pull(const Action&);
-  /// Waits until messages start a phase, keeps these messages for take() and returns the phase's index.
+  /// A server's messages are copied and not waited for.
+  Work send(ActionContext&) override;
+  /// Starts to receive the action's operand from a rank; or sets it to the sum of the payloads that next() kept.
+  Work receive(ActionContext&) override;
+  /// Waits until messages start a phase, keeps these messages for receive() and returns the phase's index.
   int next() override;
-  /// Sets the action's operand to the sum of the payloads that next() kept. For losses, returns their mean.
-  Tensor take(const Action&);
   /// In a plan with tickets, when no message is in flight: starts the training of `batches` more global batches. step:
   /// number of steps before.
   void open(std::int64_t batches, std::int64_t step);
@@ -39,17 +36,17 @@ class Channels : public OwnPace {
   /// Call after the step of the first ticket: removes it and adds the ticket that came with the servers' answers, if
   /// any.
   void end_ticket();
-  /// Returns the loss of a step that ends without this rank's update, which is that of its last push; 0 in a step
+  /// Returns the loss of a step that ends without this rank's update, which is that of its last report; 0 in a step
   /// without a ticket; else none.
   Tensor begin_step(std::int64_t step) override;
   /// Whether an action runs in this step: with a ticket or without (runs_with_ticket()); in a step that ends without
-  /// this rank's update it only pushes the loss.
+  /// this rank's update it only sends the loss.
   bool runs(const Action& a) const override {
     return plan_.tickets > 0 ? runs_with_ticket(a, tickets_.empty()) : !skips_ || reports_loss(a);
   }
-  /// The step at which this rank resumes, according to the clocks that it has pulled; 0: it has pulled none.
+  /// The step at which this rank resumes, according to the clocks that it has received; 0: it has received none.
   std::int64_t resumes_at() const;
-  /// For checkpoints: the messages that no phase has taken and the clocks of those taken; for a worker, its pulled
+  /// For checkpoints: the messages that no phase has taken and the clocks of those taken; for a worker, its received
   /// clocks and its last loss. The names start with "inbox.".
   void save(std::map<std::string, Tensor>& local) const;
   /// Restores what save() stored.
@@ -65,6 +62,9 @@ class Channels : public OwnPace {
   int number(const std::string& channel) const;
   void add(ReceivedMessage);
   Work send(const Action&, std::int64_t step, const Tensor& payload, int to);
+  Work wait_for(const Action&);
+  void sum(const Action&);
+  Tensor mean_loss() const;
 
   const Plan& plan_;
   const Program& program_;
@@ -80,12 +80,12 @@ class Channels : public OwnPace {
   const bool ordered_ = (program_.serves() || names_.empty()) && depends_on_arrivals(plan_);
   Arrivals arrivals_{ordered_};
   std::vector<Work> sending_;
-  std::map<int, Tensor> pulled_clocks_;  // f64 scalars, by the rank that sent them
-  std::int64_t clock_ = 0;               // of the next messages, in a plan with tickets
+  std::map<int, Tensor> received_clocks_;  // f64 scalars, by the rank that sent them
+  std::int64_t clock_ = 0;                 // of the next messages, in a plan with tickets
   std::deque<std::int64_t> tickets_;
-  Tensor pulled_ticket_;  // f64 scalar
-  Tensor last_loss_;      // of the latest push
-  bool skips_ = false;    // this step ends without this rank's update
+  Tensor received_ticket_;  // f64 scalar
+  Tensor last_loss_;        // of the latest report
+  bool skips_ = false;      // this step ends without this rank's update
 };
 
 }  // namespace trireme

@@ -22,7 +22,7 @@ Inbox::Inbox(const Plan& plan, const Program& program, int root) : plan_(plan), 
 void Inbox::add(std::size_t number, const std::string& channel, int sender, std::int64_t clock) {
   const auto at = channels_.find(channel);
   check(at != channels_.end() && at->second.taken.contains(sender), ErrorKind::communicator, "inbox",
-        "program {}: rank {} has sent to channel '{}', which it does not push to", program_.name, sender, channel);
+        "program {}: rank {} has sent to channel '{}', which it does not send to", program_.name, sender, channel);
   auto& queue = at->second.messages[sender];
   queue.push_back({number, clock});
   if (queue.size() == 1) at->second.wait_for_turn(sender);

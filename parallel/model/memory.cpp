@@ -16,7 +16,7 @@
 namespace trireme {
 namespace {
 
-/// Number of messages that may wait for an action that takes some: one from each rank that pushes there.
+/// Number of messages that may wait for an action that takes some: one from each rank that sends there.
 Index messages_of(const Plan& plan, const Program& program, const Action& a) {
   const Trigger& t = program.trigger(a);
   return std::max<Index>(t.count, std::ssize(senders_to(plan, t.channel, plan.range(program, a.peer.axis).begin)));
@@ -177,7 +177,7 @@ Index MemoryWalk::most() {
     const int ranks = plan_.size(program_, a.peer);
     if (cuts_ && a.kind->memory && (ranks > 1 || a.peer.axis.empty()))
       see(own[{a.phase, a.kind}] += a.kind->memory(a, ranks, element_));
-    if (cuts_ && a.kind == ChannelKind::take && find_argument(a, "scale")) see(a.slice.size() * element_);
+    if (cuts_ && sums_messages(a) && find_argument(a, "scale")) see(a.slice.size() * element_);
   }
   see(0);
   return most_;
@@ -211,11 +211,10 @@ Index packed_of(const Plan& plan, const Program& program, const Liveness& live, 
   for (const Action& a : program.actions)
     if (averages_statistics(a)) most = std::max(most, a.slice.size() * element);
   Index taken = 0;
-  std::map<int, Index> pushed;  // copies by phase, as the next message may change the originals
+  std::map<int, Index> sent;  // copies by phase, as the next message may change the originals
   for (const Action& a : program.actions) {
-    if (a.kind == ChannelKind::take) taken += a.slice.size() * messages_of(plan, program, a) * element;
-    if (a.kind == ChannelKind::push && program.serves())
-      most = std::max(most, pushed[a.phase] += a.slice.size() * element);
+    if (sums_messages(a)) taken += a.slice.size() * messages_of(plan, program, a) * element;
+    if (sends_to_channel(a) && program.serves()) most = std::max(most, sent[a.phase] += a.slice.size() * element);
   }
   return encoded + most + taken;
 }
@@ -315,12 +314,11 @@ HeldWeights weights_of(const Plan& plan, const Program& program, Index block, co
   return held;
 }
 
-/// How many numbers a program updates, or pulls.
+/// How many numbers a program updates, or receives.
 Index updated_by(const Program& program) {
   Index whole = 0;
   for (const Action& a : program.actions)
-    if (a.kind == ActionKind::update || (a.kind == ChannelKind::pull && a.payload == OperandKind::weights))
-      whole += a.slice.size();
+    if (a.kind == ActionKind::update || receives_weights(a)) whole += a.slice.size();
   return whole;
 }
 /// How many of them the rank with the most updates.

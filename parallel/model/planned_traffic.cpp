@@ -39,7 +39,7 @@ void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOpti
     if (c.calls > 0) to[c.axis] += {c.calls, c.bytes};
 }
 
-/// One message to each receiver, with a header if the receiver serves. Ranks that start a phase push once per step
+/// One message to each receiver, with a header if the receiver serves. Ranks that start a phase send once per step
 /// each, so each of them gets one answer. If messages may be late, this is the step with the largest possible number of
 /// late messages.
 TrafficCount channel_traffic(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
@@ -62,7 +62,7 @@ TrafficCount channel_traffic(const Plan& plan, const Program& program, const Act
 
 TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
   const Index ranks = plan.size(program, a.peer);
-  if (a.kind == ChannelKind::push) return channel_traffic(plan, program, a, o);
+  if (sends_to_channel(a)) return channel_traffic(plan, program, a, o);
   if (ranks == 1) return {};
   if (a.kind == ActionKind::send) {
     const PartInfo& part = parts_of(plan, a, o)[static_cast<std::size_t>(a.part)];

@@ -37,7 +37,13 @@ inline bool looks_at_gradients(const Action& a) {
   return agrees_on_flags(a) && std::ranges::find(a.names, finite_gradients) != a.names.end();
 }
 /// Whether the action is a message between pipeline stages.
-inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::recv; }
+inline bool is_message(const Action& a) {
+  return (a.kind == ActionKind::send || a.kind == ActionKind::recv) && a.peer.channel.empty();
+}
+/// Whether the action is a message to or from a channel (parallel/async/channel_plan.h).
+inline bool is_channel(const Action& a) {
+  return (a.kind == ActionKind::send || a.kind == ActionKind::recv) && !a.peer.channel.empty();
+}
 /// The largest number of steps for which a micro-batch of the program stays in flight.
 inline int most_steps_back(const Program& program) {
   int most = 0;

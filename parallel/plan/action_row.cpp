@@ -76,8 +76,13 @@ Operands of_backward(const Plan& plan, const Program& program, const Liveness& l
   for (Operand& gradients : all_weights(plan, a, K::gradients)) all.push_back(std::move(gradients));
   return all;
 }
-Operands of_send(const Plan&, const Program&, const Liveness&, const Action& a) {
-  return {{a.payload, a.slice, a.part, a.microbatch}};
+/// A rank keeps numbers that it receives from different ranks separately.
+Operands of_message(const Plan&, const Program&, const Liveness&, const Action& a) {
+  Operand o{a.payload, a.slice, a.part, a.microbatch};
+  o.written = a.kind == ActionKind::recv;
+  if (a.payload == K::state) o.name = payload_of(a);
+  if (o.written && a.peer.root >= 0 && !is_slice(a.payload)) o.name = std::to_string(a.peer.root);
+  return {o};
 }
 Operands of_payload(const Plan&, const Program&, const Liveness&, const Action& a) {
   return {written({a.payload, a.slice, a.part, a.microbatch})};
@@ -237,13 +242,13 @@ const ActionRow backward_weight_row{.name = "backward_weight",
                                     .start = rank_actions::pass};
 const ActionKind ActionKind::backward_weight{backward_weight_row};
 const ActionRow send_row{
-    .name = "send", .letter = 'S', .order = 5, .is_custom = false, .access = of_send, .start = rank_actions::send};
+    .name = "send", .letter = 'S', .order = 5, .is_custom = false, .access = of_message, .start = rank_actions::send};
 const ActionKind ActionKind::send{send_row};
 const ActionRow recv_row{.name = "recv",
                          .letter = 'R',
                          .order = 6,
                          .is_custom = false,
-                         .access = of_payload,
+                         .access = of_message,
                          .start = rank_actions::receive,
                          .finish = rank_actions::end_receive};
 const ActionKind ActionKind::recv{recv_row};

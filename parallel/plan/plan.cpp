@@ -32,6 +32,16 @@ std::string program_line(const Program& program) {
   return text + "\n";
 }
 
+/// The other end of a message.
+std::string end_of(const Peer& p) {
+  if (p.channel.empty()) return fmt::format("{} {:+}", p.axis, p.offset);
+  std::string text = p.root >= 0            ? fmt::format("{} {}", p.axis, p.root)
+                     : p.senders_of.empty() ? "the senders"
+                                            : "those who send " + p.senders_of;
+  if (p.per_root > 0) text += fmt::format(" and on, one for {} ranks,", p.per_root);
+  return text + " on " + p.channel;
+}
+
 void add(Fnv& fnv, const Action& a) {
   fnv.add(a.kind->name, a.stream, a.part, a.microbatch.index, a.microbatch.steps_ago, a.peer.offset, a.peer.root,
           a.on_ready);
@@ -178,22 +188,14 @@ std::string to_string(const Action& a) {
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
   if (a.microbatch != MicroBatch()) text += " micro " + to_string(a.microbatch);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
-  if (a.kind == ActionKind::send)
-    text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
-  else if (a.kind == ActionKind::recv)
-    text += fmt::format(" from {} {:+}", a.peer.axis, a.peer.offset);
-  else if (!a.peer.channel.empty())
-    text += fmt::format(" on {}", a.peer.channel);
+  if (is_message(a) || is_channel(a))
+    text += (a.kind == ActionKind::send ? " to " : " from ") + end_of(a.peer);
   else if (!a.peer.axis.empty())
     text += " over " + a.peer.axis;
   if (!a.shard_axis.empty()) text += ", shards along " + a.shard_axis;
   if (!a.peer.members.empty()) text += fmt::format(" at {}", fmt::join(a.peer.members, ", "));
-  if (a.peer.root >= 0)
-    text += fmt::format(" {} {}{}", a.kind == ActionKind::update || !a.peer.channel.empty() ? "at" : "from",
-                        a.peer.channel.empty() ? "" : a.peer.axis + " ", a.peer.root);
-  else if (!a.peer.channel.empty())
-    text += a.peer.senders_of.empty() ? " to the senders" : " to those who send " + a.peer.senders_of;
-  if (a.peer.per_root > 0) text += fmt::format(" and on, one for {} ranks", a.peer.per_root);
+  if (a.peer.root >= 0 && !is_channel(a))
+    text += fmt::format(" {} {}", a.kind == ActionKind::update ? "at" : "from", a.peer.root);
   if (a.on_ready) text += ", on ready";
   if (!a.peer.pairs.empty()) text += fmt::format(" by pairs {}", a.peer.pairs);
   if (a.peer.seed > 0) text += fmt::format(" seed {}", a.peer.seed);

@@ -43,8 +43,8 @@ class ActionKind {
   /// The half of a backward that computes the gradient of the part's input (zero bubble: Qi et al., arXiv 2401.10241).
   static const ActionKind backward_input;
   static const ActionKind backward_weight;  ///< the other half, which computes the gradients of the weights
-  static const ActionKind send;             ///< the activation of part, or its gradient (payload), to peer
-  static const ActionKind recv;             ///< the activation of part, or its gradient (payload), from peer
+  static const ActionKind send;             ///< the payload to peer: to another stage, or to a channel
+  static const ActionKind recv;             ///< the payload from peer: from another stage, or from a channel
   /// The sum of gradients of slice, or the mean of weights or statistics (payload), on every rank of the axis. With
   /// peer.members: over the programs that share these weights (parallel/plan/ties.h); each then updates its copy.
   static const ActionKind all_reduce;
@@ -79,7 +79,7 @@ std::vector<Slice> joined(std::vector<Slice>);
 /// - `root`: one rank, which broadcasts, or which alone updates the slice.
 /// - `offset`: another pipeline stage, for send and recv.
 /// - `pairs`: ranks by a rule (parallel/plan/peers.h), for custom kinds.
-/// - `channel`: ranks at their own pace, for push and pull (parallel/async/channel_plan.h).
+/// - `channel`: ranks at their own pace, for send and recv (parallel/async/channel_plan.h).
 struct Peer {
   std::string axis = {};          ///< mesh axis, or several joined by + ("data+h"); empty: none
   int offset = 0;                 ///< the peer's coordinate minus this rank's; 0: none
@@ -91,7 +91,7 @@ struct Peer {
   /// Channels: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all
   /// ranks use root (root_of in parallel/async/channel_plan.h).
   int per_root = 0;
-  std::string senders_of = {};  ///< channels, no root: sends to all ranks that push to this channel of this rank
+  std::string senders_of = {};  ///< channels, no root: sends to all ranks that send to this channel of this rank
   bool operator==(const Peer&) const = default;  ///< member by member
 };
 /// The kind of a piece of data that actions read, write, send or agree on (parallel/plan/operands.h).
@@ -104,7 +104,7 @@ enum class OperandKind : std::uint8_t {
   activation,  ///< output of a part, of one micro-batch
   cotangent,   ///< gradient of an activation
   scratch,     ///< private data of the action, by name
-  /// Agree: the sum of the loss; push: the sender's loss; take: the mean of the losses.
+  /// Agree: the sum of the loss; send: the sender's loss; recv: the mean of the losses.
   loss,
   count,  ///< agree: the number of labels that the loss ignores
   norm,   ///< agree: the sum of the squares of gradients
@@ -113,13 +113,13 @@ enum class OperandKind : std::uint8_t {
   ratios,
   flags,  ///< agree: flags of the plan by name; `finite_gradients`: whether all gradients are finite
   first,  ///< agree, on call: the first layer with a number that is not finite
-  /// Push and pull: the number of updates of the sender. A rank that has pulled clocks resumes at the step of the
-  /// lowest clock. In the steps before, it only pushes the loss that it computed last.
+  /// Channels: the number of updates of the sender. A rank that has received clocks resumes at the step of the lowest
+  /// clock. In the steps before, it only sends the loss that it computed last.
   clock,
-  /// Push and pull: the number of the receiver's next ticket, -1 if no ticket is left; a worker pushes the number of
-  /// the ticket that it trains.
+  /// Channels: the number of the receiver's next ticket, -1 if no ticket is left; a worker sends the number of the
+  /// ticket that it trains.
   ticket,
-  senders,  ///< push to a server: the ranks whose messages have started the phase (Trigger::chosen)
+  senders,  ///< send to a server: the ranks whose messages have started the phase (Trigger::chosen)
   lengths,  ///< on call: lengths of texts
   texts,    ///< on call: texts about a checkpoint
 };
@@ -176,7 +176,7 @@ struct Action {
 
 /// When a phase runs. One of three ways; the members of the other ways are unused:
 /// - By steps: in the steps s, counted from 0, with from <= s < until and s mod every = offset.
-/// - By messages: once `count` different ranks have pushed a message to the channel.
+/// - By messages: once `count` different ranks have sent a message to the channel.
 /// - On call: between steps.
 struct Trigger {
   /// No end.
@@ -186,8 +186,8 @@ struct Trigger {
       from = 0,              ///< at least 0
       until = forever;       ///< above from
   std::string channel = {};  ///< channel whose messages start the phase; empty: by steps
-  int count = 1;             ///< messages per run, each from another rank; 0: one from every rank that pushes there
-  /// A further channel. Each message, of clock c, waits until every rank that pushes to this channel has had a message
+  int count = 1;             ///< messages per run, each from another rank; 0: one from every rank that sends there
+  /// A further channel. Each message, of clock c, waits until every rank that sends to this channel has had a message
   /// of clock c - staleness or more taken there (stale synchronous parallel: Ho et al., NIPS 2013). Empty: none.
   std::string guard = {};
   std::int64_t staleness = 0;  ///< at least 0, in steps
@@ -195,7 +195,7 @@ struct Trigger {
   /// That phase takes the first `count` messages of each clock; the rest are from backup workers (Chen et al., arXiv
   /// 1604.00981).
   bool late = false;
-  /// A channel on which another rank pushes "senders": the phase takes messages of these ranks instead of the first
+  /// A channel on which another rank sends "senders": the phase takes messages of these ranks instead of the first
   /// ones.
   std::string chosen = {};
   bool on_call = false;  ///< ranks run the phase between steps, when its name is called (parallel/strategies/on_call.h)

@@ -12,8 +12,8 @@ namespace trireme::rank_actions {
 Work pass(ActionContext&);         ///< forward, backward or one of its halves
 Work loss(ActionContext&);         ///< the loss of a micro-batch
 Work free(ActionContext&);         ///< releases activations
-Work send(ActionContext&);         ///< a message to another stage
-Work receive(ActionContext&);      ///< a message from another stage
+Work send(ActionContext&);         ///< a message to another stage or a channel
+Work receive(ActionContext&);      ///< a message from another stage or a channel
 void end_receive(ActionContext&);  ///< ends receive()
 Work reduce(ActionContext&);       ///< all_reduce or reduce_scatter of gradients
 void end_reduce(ActionContext&);   ///< ends reduce()

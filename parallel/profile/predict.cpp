@@ -1,5 +1,4 @@
 #include "parallel/profile/predict.h"
-#include "parallel/async/channel_plan.h"
 
 #include <algorithm>
 #include <limits>

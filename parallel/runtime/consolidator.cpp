@@ -129,7 +129,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
   auto own = plan_.updated(static_cast<std::size_t>(program_));
   const auto copies = copies_in(plan_, static_cast<std::size_t>(program_));
   for (const Action& a : program().actions) {
-    if (a.kind == ChannelKind::pull && a.payload == OperandKind::weights) {
+    if (receives_weights(a)) {
       s.holds.push_back(a.slice);
       own.push_back(a.slice);
     }

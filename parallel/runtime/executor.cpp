@@ -73,7 +73,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
   if ((!facts_.updates || in_flight_.most_back() > 0) && now_.fault.empty()) {  // no update of this step has exchanged
                                                                                 // it
     const bool decided =
-        std::ranges::any_of(slots_, [&](const Slot& s) { return s.first_push || (s.decides && !facts_.updates); });
+        std::ranges::any_of(slots_, [&](const Slot& s) { return s.first_send || (s.decides && !facts_.updates); });
     if (!decided && !(now_.fault = decide()).empty()) return now_.fault;
     if (!facts_.updates) optimizer_.finish();  // a stage without parameters counts the step, too
   }
@@ -175,7 +175,7 @@ const std::string& Executor::text_of(ActionId id) {
 
 bool Executor::start(ActionId id) {
   const Slot& s = slot(id);
-  if ((s.first_push || s.decides) && !serves() && !(now_.fault = decide()).empty()) return false;
+  if ((s.first_send || s.decides) && !serves() && !(now_.fault = decide()).empty()) return false;
   if (recorder_) {
     if (action(id).kind == ActionKind::drop) recorder_->see(optimizer_.parameters());
     recorder_->begin(id);

@@ -106,7 +106,7 @@ class Executor {
     // The first action that uses gradients of this step for an update, or for its trust ratios: decide() runs before
     // it.
     bool decides = false;
-    bool first_push = false;  // the first push of gradients to a server: decide() runs before it
+    bool first_send = false;  // the first send of gradients to a server: decide() runs before it
     EncodedReduction encoded;
     std::any memory;  // what a custom kind of action keeps between its functions
     StageMessages::Message message;

@@ -8,9 +8,13 @@ namespace trireme::rank_actions {
 Work pass(ActionContext& now) { return now.executor->pass(now.id); }
 Work loss(ActionContext& now) { return now.executor->loss(now.id); }
 Work free(ActionContext& now) { return now.executor->free(now.id); }
-Work send(ActionContext& now) { return now.executor->send(now.id); }
-Work receive(ActionContext& now) { return now.executor->receive(now.id); }
-void end_receive(ActionContext& now) { now.executor->end_receive(now.id); }
+Work send(ActionContext& now) { return is_channel(now.action) ? now.pace->send(now) : now.executor->send(now.id); }
+Work receive(ActionContext& now) {
+  return is_channel(now.action) ? now.pace->receive(now) : now.executor->receive(now.id);
+}
+void end_receive(ActionContext& now) {
+  if (!is_channel(now.action)) now.executor->end_receive(now.id);
+}
 Work reduce(ActionContext& now) { return now.executor->reduce(now.id); }
 void end_reduce(ActionContext& now) { now.executor->end_reduce(now.id); }
 Work agree(ActionContext& now) { return now.executor->agree(now.id); }

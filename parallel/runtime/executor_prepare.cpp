@@ -108,8 +108,8 @@ void Executor::prepare_updates() {
   optimizer_.set_updates_per_step(updates_in_step(plan_, program_));
   for (std::size_t id = 0; id < slots_.size() && !facts_.updates; ++id) {
     const Action& a = program_.actions[id];
-    slots_[id].first_push = a.kind == ChannelKind::push && a.payload == OperandKind::gradients;
-    if (slots_[id].first_push) break;
+    slots_[id].first_send = a.kind == ActionKind::send && a.payload == OperandKind::gradients;
+    if (slots_[id].first_send) break;
   }
   own_.updated = detail::joined(std::move(own_.updated));
 }

@@ -20,7 +20,7 @@ OwnWeights::OwnWeights(const Plan& plan, int program, Optimizer& optimizer)
   std::vector<Slice> all;
   if (!served_) all = plan.updated(static_cast<std::size_t>(program));
   for (const Action& a : plan.programs[static_cast<std::size_t>(program)].actions)
-    if (a.kind == ChannelKind::pull && a.payload == OperandKind::weights) all.push_back(a.slice);
+    if (receives_weights(a)) all.push_back(a.slice);
   for (const Slice& s : detail::joined(std::move(all)))
     for (const Slice& part : store().values().cut(s)) slices_.push_back(part);
 }

@@ -26,8 +26,7 @@ class ProgramAgreements {
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
     if (loss_ >= 0) after_.push_back(loss_);
     for (Action& a : actions_)
-      if (loss_ >= 0 && a.kind == ChannelKind::push)
-        a.after.push_back(loss_);  // nothing is sent for a loss that is not finite
+      if (loss_ >= 0 && sends_to_channel(a)) a.after.push_back(loss_);  // nothing is sent for a loss that is not finite
     const int last = plan_.program_of(static_cast<int>(plan_.parts.size()) - 1);
     if (is_asynchronous(plan_))
       give_loss_at_once(last);
@@ -111,7 +110,8 @@ class ProgramAgreements {
     ActionId at = 0, made = 0;
     for (ActionId id = 0; id < std::ssize(actions_); ++id) {
       const Action& a = actions_[static_cast<std::size_t>(id)];
-      const bool sent = a.kind == ActionKind::send && at == id;  // sends the result of the last forward
+      const bool sent =
+          is_message(a) && a.kind == ActionKind::send && at == id;  // sends the result of the last forward
       if (!sent && a.kind != ActionKind::forward && a.kind != ActionKind::loss && id != loss_) continue;
       at = id + 1;
       if (!sent) made = id;

@@ -148,8 +148,8 @@ struct ParameterServerOptions {
   std::string axis = "data";    ///< mesh axis of servers and workers
 };
 /// Parameter servers (Li et al., OSDI 2014). Each server keeps a share of the weights, and the optimizer state of that
-/// share. Workers push gradients to the servers and pull weights. Servers train no rows. With shard=layer a share is a
-/// sequence of whole parts, and shares are as equal as possible.
+/// share. Workers send gradients to the servers and receive weights. Servers train no rows. With shard=layer a share is
+/// a sequence of whole parts, and shares are as equal as possible.
 ///
 /// Modes, for W workers:
 /// - sync: one update by the gradients of all workers. Exact.

@@ -1,6 +1,6 @@
-// Parameter servers from outside of the tree: workers push gradients and pull weights; a server takes those of each
-// (with every=1: one at a time, as they come), updates and answers. With staleness=S no worker is more than S steps
-// ahead.
+// Parameter servers from outside of the tree. Workers send gradients and receive weights. A server sums the gradients
+// of all workers, updates and answers; with every=1 it takes one gradient at a time, as they come. With staleness=S no
+// worker is more than S steps ahead.
 #include <trireme/parallel/runtime/plugin.h>
 #include <trireme/trireme.h>
 
@@ -22,13 +22,13 @@ struct Servers {
     Program server{.name = "server " + std::to_string(at)};
     server.where = {{"data", at, at + 1}};
     server.phases = {{"update", {.channel = "gradients", .count = every}}};
-    server.actions = {on_channel(ChannelKind::take, OperandKind::gradients, "", slice),
+    server.actions = {on_channel(ActionKind::recv, OperandKind::gradients, "gradients", slice),
                       {.kind = ActionKind::update, .slice = slice}};
-    Action answer = on_channel(ChannelKind::push, OperandKind::weights, "weights", slice);
+    Action answer = on_channel(ActionKind::send, OperandKind::weights, "weights", slice);
     if (staleness >= 0)
       answer.phase = add_phase(server, "answer", {.channel = "ready", .guard = "gradients", .staleness = staleness});
     server.actions.push_back(answer);
-    Action report = on_channel(ChannelKind::take, OperandKind::loss, "", {});
+    Action report = on_channel(ActionKind::recv, OperandKind::loss, "loss", {});
     report.phase = add_phase(server, "report", {.channel = "loss", .count = 0});
     server.phases.back().last = true;
     server.actions.push_back(report);
@@ -49,15 +49,15 @@ struct Servers {
                                                         {"weights", OperandKind::weights}};
     for (const auto& [channel, payload] : sent)
       for (int s = 0; s < servers; ++s) {
-        const bool of_slice = payload != OperandKind::loss, pulls = payload == OperandKind::weights;
+        const bool of_slice = payload != OperandKind::loss, receives = payload == OperandKind::weights;
         const Slice slice{plan.parameters * s / servers, plan.parameters * (s + 1) / servers};
         if (*channel == 'r' && staleness < 0) continue;
-        Action a = on_channel(pulls ? ChannelKind::pull : ChannelKind::push, payload, channel,
+        Action a = on_channel(receives ? ActionKind::recv : ActionKind::send, payload, channel,
                               of_slice ? slice : Slice{}, workers + s);
         a.stream = Stream::comm;
         a.after = {last};
         worker.actions.push_back(a);
-        if (pulls) plan.programs.push_back(server(slice, workers + s));
+        if (receives) plan.programs.push_back(server(slice, workers + s));
       }
     plan.programs[0] = worker;
     const std::int64_t ahead = staleness < 0 ? Consistency::unbounded : staleness;

@@ -99,7 +99,7 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
        "lets ranks get 3 steps ahead"},
       {"parameter_server(mode=ssp, staleness=2)", [](Plan& p) { p.consistency["data"].bound = -1; }, "needs a bound"},
       {"parameter_server(mode=async)", [](Plan& p) { p.consistency["data"].bound = 4; }, "any number of steps ahead"},
-      {"parameter_server(mode=async)", [](Plan& p) { action(p, "push").peer.channel = "nowhere"; },
+      {"parameter_server(mode=async)", [](Plan& p) { action(p, "send").peer.channel = "nowhere"; },
        "takes no messages on 'nowhere'"},
       {"parameter_server(servers=2)",
        [](Plan& p) {
@@ -108,10 +108,10 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
        "is updated by program server"},
       // servers in two levels: whoever sums for a group sums for all of it, and answers all of it
       {"parameter_server(groups=1)", phase_of(1, "sum", [](Trigger& t) { t.count = 1; }), "answers before all ranks"},
-      {"parameter_server(groups=1)", [](Plan& p) { ++action(p, "push").peer.root; },
+      {"parameter_server(groups=1)", [](Plan& p) { ++action(p, "send").peer.root; },
        "takes no messages on 'gradients'"},
       {"parameter_server(groups=1)", [](Plan& p) { p.programs[1].actions[3].peer.senders_of = "nowhere"; },
-       "no rank pushes to 'nowhere'"},
+       "no rank sends to 'nowhere'"},
       {"parameter_server(groups=1)", [](Plan& p) { p.programs[1].actions.erase(p.programs[1].actions.begin() + 1); },
        "takes gradients that no update uses"},
       // compression

@@ -76,7 +76,7 @@ TEST_CASE("periods and servers are drawn; where ranks do the same in every step 
   for (const char* text : {"weights along data: stale(2)\n", "server 4 (data 4)\n", "server 5 (data 5)\n",
                            "  <- gradients [225, 450), ready, loss from worker (data 0 to 3)\n",
                            "  -> weights [0, 225) to worker (data 0 to 3)\n",
-                           "at most 2 steps ahead of the slowest on gradients: push weights\n"})
+                           "at most 2 steps ahead of the slowest on gradients: send weights\n"})
     CHECK(servers.find(text) != servers.npos);
 }
 

@@ -74,7 +74,7 @@ Strategy noted(const ParameterServerOptions& o) {
                insert(p, update + 1, {.kind = note_update, .slice = slice});
                insert(p, update, {.kind = note_taken, .slice = slice});
              } else {
-               insert(p, first(ChannelKind::push), {.kind = note_gradient, .slice = {0, plan.parameters}});
+               insert(p, first(ActionKind::send), {.kind = note_gradient, .slice = {0, plan.parameters}});
                insert(p, 0, {.kind = note_weights, .slice = {0, plan.parameters}});
              }
            }

@@ -72,7 +72,7 @@ Plan inbox_plan(int workers, std::vector<ProgramPhase> phases) {
   worker.where = {{"data", 0, workers}};
   server.where = {{"data", workers, workers + 1}};
   for (const ProgramPhase& p : phases) {
-    Action push{.kind = ChannelKind::push, .stream = Stream::comm, .slice = {0, 10}, .payload = OperandKind::gradients};
+    Action push{.kind = ActionKind::send, .stream = Stream::comm, .slice = {0, 10}, .payload = OperandKind::gradients};
     push.peer.axis = "data";
     push.peer.root = workers;
     push.peer.channel = p.trigger.channel;
@@ -179,25 +179,28 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
       {{}, [](Plan& p) { p.programs[0].where.clear(); }, "some programs say on which ranks they run, and some do not"},
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = 3; }, "waits for messages of 3 different ranks"},
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = -1; }, "waits for messages of -1 different ranks"},
-      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.channel = "nowhere"; }, "to which no rank pushes"},
+      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.channel = "nowhere"; }, "to which no rank sends"},
       {{.mode = "ssp", .staleness = 0},
        [](Plan& p) { p.programs[1].phases[1].trigger.staleness = -1; },
        "has the staleness -1: expected at least 0"},
       {{.mode = "ssp", .staleness = 0},
        [](Plan& p) { p.programs[1].phases[1].trigger.guard = "weights"; },
        "can never start: it waits for every rank's messages on 'weights', which no phase of the program takes"},
-      {{},
-       [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).peer.root = 7; },
-       "there is no rank 7 along 'data'"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::send).peer.root = 7; }, "there is no rank 7 along 'data'"},
       {{},
        [&](Plan& p) {
-         find_in(p.programs[0], ChannelKind::push).payload = OperandKind::state;
-         find_in(p.programs[0], ChannelKind::push).names = {"luck"};
+         find_in(p.programs[0], ActionKind::send).payload = OperandKind::state;
+         find_in(p.programs[0], ActionKind::send).names = {"luck"};
        },
        "there are no 'luck' to send"},
-      {{}, [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).peer.channel = "x"; }, "takes no messages on 'x'"},
-      {{}, [&](Plan& p) { find_in(p.programs[0], ChannelKind::pull).peer.root = 1; }, "deadlock:"},
-      {{}, [&](Plan& p) { find_in(p.programs[1], ChannelKind::push).peer.channel = "x"; }, "no phase takes them"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::send).peer.channel = "x"; }, "takes no messages on 'x'"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::send).peer.channel.clear(); }, "or Peer::channel"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::send).peer.offset = 1; }, "mixes"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::recv).peer.root = -1; }, "on 'weights' start it"},
+      {{}, [&](Plan& p) { find_in(p.programs[1], ActionKind::recv).peer.channel = "x"; }, "on 'x' start it"},
+      {{}, [&](Plan& p) { find_in(p.programs[1], ActionKind::recv).peer.root = 0; }, "such a phase must not wait"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::recv).peer.root = 1; }, "deadlock:"},
+      {{}, [&](Plan& p) { find_in(p.programs[1], ActionKind::send).peer.channel = "x"; }, "no phase takes them"},
       {{}, [](Plan& p) { p.programs[1].phases[1].last = false; }, "one of them must be the last of a step"},
       {{},
        [](Plan& p) {
@@ -215,7 +218,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        "is of no phase that messages start"},
       {{},
        [&](Plan& p) {
-         find_in(p.programs[0], ChannelKind::pull).slice = {0, 1 << 20};
+         find_in(p.programs[0], ActionKind::recv).slice = {0, 1 << 20};
        },
        "of a block of"},
       {{},
@@ -224,22 +227,22 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        },
        "is used by no update"},
       {{},
-       [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).after.clear(); },
+       [&](Plan& p) { find_in(p.programs[0], ActionKind::send).after.clear(); },
        "before the backward that completes it"},
       // The server's step ends before it has taken the last message.
       {{.mode = "ssp", .staleness = 1},
        [&](Plan& p) {
          auto& list = p.programs[0].actions;
-         std::swap(list[static_cast<std::size_t>(find(p.programs[0], ChannelKind::push, 1))],
-                   list[static_cast<std::size_t>(find(p.programs[0], ChannelKind::push, 2))]);
+         std::swap(list[static_cast<std::size_t>(find(p.programs[0], ActionKind::send, 1))],
+                   list[static_cast<std::size_t>(find(p.programs[0], ActionKind::send, 2))]);
        },
        "deadlock: program worker"},
       // A worker that pulls before it pushes, where the answer waits for all pushes of the step.
       {{},
        [&](Plan& p) {
          auto& list = p.programs[0].actions;
-         std::stable_partition(list.begin() + find(p.programs[0], ChannelKind::push), list.end(),
-                               [](const Action& a) { return a.kind == ChannelKind::pull; });
+         std::stable_partition(list.begin() + find(p.programs[0], ActionKind::send), list.end(),
+                               [](const Action& a) { return a.kind == ActionKind::recv; });
        },
        "deadlock: program worker"},
   };

@@ -98,7 +98,7 @@ TEST_CASE("no worker begins a step before the slowest has come near enough") {
       for (int fast = 0; fast < workers; ++fast)
         for (int slow = 0; slow < workers; ++slow) {
           const auto begins = times_of(plan, s, fast, ActionKind::forward, "", &Span::begin);
-          const auto pushed = times_of(plan, s, slow, ChannelKind::push, "gradients", &Span::end);
+          const auto pushed = times_of(plan, s, slow, ActionKind::send, "gradients", &Span::end);
           REQUIRE(begins.size() == 12);
           REQUIRE(pushed.size() == 12);
           for (std::size_t step = staleness + 1; step < 12; ++step) CHECK(begins[step] >= pushed[step - 1 - staleness]);
@@ -131,10 +131,10 @@ TEST_CASE("messages on channels are drawn below computations, and waiting for th
   CHECK(gantt(plan, s.timeline, 48 + 8 + 9) ==
         "predicted: 48 us, idle 200.0 % of busy time\n"
         "worker   compute F0--B0----------........F0--B0----------........\n"
-        "         comm    ................P---P---................P---P---\n"
+        "         comm    ................S---S---................S---S---\n"
         "server 1 compute ................................................\n"
-        "         comm    ....................P---....................P---\n"
-        "F forward, B backward, P push; the number is the micro-batch, a dot is idle time\n");
+        "         comm    ....................S---....................S---\n"
+        "F forward, B backward, S send; the number is the micro-batch, a dot is idle time\n");
 }
 
 }  // namespace test_simulate_servers

@@ -92,7 +92,7 @@ std::vector<Nanoseconds> ends_of(const Plan& plan, const Simulation& s) {
   std::vector<Nanoseconds> ends(s.ranks.size());
   for (const Span& span : s.timeline.spans) {
     const Program& program = plan.programs[s.timeline.programs[span.rank]];
-    if (program.serves() && program.actions[span.action].kind == ChannelKind::push) continue;
+    if (program.serves() && program.actions[span.action].kind == ActionKind::send) continue;
     ends[span.rank] = std::max(ends[span.rank], nanoseconds(span.end));
   }
   return ends;

@@ -13,12 +13,12 @@ namespace {
 constexpr int most_ranks = 4096;  // largest axis that play_channels() simulates
 
 bool takes(const Program& program, const std::string& channel) {
-  const auto pulls = [&](const Action& a) { return a.kind == ChannelKind::pull && a.peer.channel == channel; };
+  const auto receives = [&](const Action& a) { return waits_on_channel(a) && a.peer.channel == channel; };
   const auto waits = [&](const ProgramPhase& p) { return p.trigger.channel == channel || p.trigger.chosen == channel; };
-  return std::ranges::any_of(program.phases, waits) || std::ranges::any_of(program.actions, pulls);
+  return std::ranges::any_of(program.phases, waits) || std::ranges::any_of(program.actions, receives);
 }
 
-/// The first and the last rank that the program's ranks push to, or pull from.
+/// The first and the last rank that the program's ranks send to, or receive from.
 std::pair<int, int> roots(const Plan& plan, const Program& program, const Action& a) {
   const CoordinateRange along = plan.range(program, a.peer.axis);
   return {root_of(a.peer, along.begin), root_of(a.peer, along.end - 1)};
@@ -26,15 +26,15 @@ std::pair<int, int> roots(const Plan& plan, const Program& program, const Action
 
 bool same_operand(const Action& a, const Action& b) { return a.payload == b.payload && a.slice == b.slice; }
 
-/// A pull must match a push of the other rank's program to the channel.
-void check_pull(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
+/// A recv must match a send of the other rank's program to the channel.
+void check_recv(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[static_cast<std::size_t>(id)];
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
     const auto [first, last] = roots(plan, program, a);
     if (last < along.begin || first >= along.end) continue;
     for (const Action& b : other.actions)
-      if (b.kind == ChannelKind::push && b.peer.channel == a.peer.channel && !same_operand(a, b))
+      if (sends_to_channel(b) && b.peer.channel == a.peer.channel && !same_operand(a, b))
         faults.add("{} waits for another operand than is sent: {}", place(program, id), to_string(b));
   }
 }
@@ -43,20 +43,18 @@ void check_pull(const Plan& plan, const Program& program, ActionId id, Diagnosti
 void check_action(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
   const Trigger& trigger = program.trigger(a);
-  const bool answers = !trigger.channel.empty();
+  const bool answers = !trigger.channel.empty(), sends = sends_to_channel(a), sums = sums_messages(a);
   const auto at = [&] { return place(program, id); };
-  if (answers && (is_collective(a) || is_message(a) || is_pass(a) || a.kind == ChannelKind::pull))
+  if (answers && (is_collective(a) || is_message(a) || is_pass(a) || waits_on_channel(a)))
     faults.add("{} waits for other ranks, but messages start its phase, and such a phase must not wait", at());
   if (!answers && program.serves())
     faults.add("{} is of no phase that messages start, but messages start the phases of its program", at());
   if (!is_channel(a)) return;
-  if (a.kind == ChannelKind::take && !answers)
-    faults.add("{} takes the messages that started its phase, but no messages start it", at());
-  if (a.kind != ChannelKind::take && a.peer.channel.empty()) faults.add("{} names no channel: set Peer::channel", at());
-  if (a.payload == OperandKind::clock && (a.kind == ChannelKind::take || (a.kind == ChannelKind::push && !answers)))
+  if (sums && a.peer.channel != trigger.channel)
+    faults.add("{} takes the messages that started its phase, but no messages on '{}' start it", at(), a.peer.channel);
+  if (a.payload == OperandKind::clock && (sums || (sends && !answers)))
     faults.add("{}: only a program that updates sends its clock, in answer to messages; it takes none", at());
-  const bool names_senders =
-      a.payload == OperandKind::senders && a.kind == ChannelKind::push && answers && a.peer.root >= 0;
+  const bool names_senders = a.payload == OperandKind::senders && sends && answers && a.peer.root >= 0;
   const bool known = a.payload == OperandKind::weights || a.payload == OperandKind::gradients || is_number(a) ||
                      std::ranges::find(plan.state, payload_of(a), &State::name) != plan.state.end();
   if (!known && !names_senders)
@@ -64,9 +62,9 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
                payload_of(a));
   if (!is_number(a) && !names_senders && (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
     faults.add("{} has the slice [{}, {}) of a block of {}", at(), a.slice.begin, a.slice.end, plan.parameters);
-  if (a.kind == ChannelKind::take) return;
+  if (sums) return;
   const int ranks = plan.size(a.peer.axis);
-  const bool to_senders = a.kind == ChannelKind::push && a.peer.root < 0 && answers;
+  const bool to_senders = sends && a.peer.root < 0 && answers;
   if (!answers && trigger.until != Trigger::forever)
     faults.add("{} ends with step {}, and the ranks that wait for its messages would wait for ever: leave until out",
                at(), trigger.until);
@@ -74,15 +72,15 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (to_senders) {
     const int first = plan.range(program, a.peer.axis).begin;
     if (senders_to(plan, a.peer.senders_of, first).empty())
-      faults.add("{}: no rank pushes to '{}' of rank {}", at(), a.peer.senders_of, first);
+      faults.add("{}: no rank sends to '{}' of rank {}", at(), a.peer.senders_of, first);
     return;
   }
   const auto [first, last] = roots(plan, program, a);
   if (a.peer.axis.empty() || first < 0 || last >= ranks)
     return faults.add("{}: there is no rank {} along '{}', which has {}", at(), first < 0 ? first : last, a.peer.axis,
                       ranks);
-  if (a.kind == ChannelKind::pull && a.payload == OperandKind::loss) faults.add("{}: a loss cannot be pulled", at());
-  if (a.kind == ChannelKind::pull) return check_pull(plan, program, id, faults);
+  if (!sends && a.payload == OperandKind::loss) faults.add("{}: a loss cannot be received from one rank", at());
+  if (!sends) return check_recv(plan, program, id, faults);
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
     const bool there = first < along.end && along.begin <= last;
@@ -100,7 +98,7 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[static_cast<std::size_t>(id)];
     if (a.phase != index) continue;
-    if (a.kind == ChannelKind::take) {
+    if (sums_messages(a)) {
       if (take) faults.add("{} takes its messages twice", name);
       take = &a;
     }
@@ -111,8 +109,8 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
                    place(program, id));
       update = &a;
     }
-    if (a.kind == ChannelKind::push) (a.payload == OperandKind::gradients && take ? passed_on : answer) = &a;
-    if (a.kind == ChannelKind::push && !take) early = &a;
+    if (sends_to_channel(a)) (a.payload == OperandKind::gradients && take ? passed_on : answer) = &a;
+    if (sends_to_channel(a) && !take) early = &a;
   }
   if (take && early) faults.add("{} sends before it has taken its messages: {}", name, to_string(*early));
   if (take && take->payload == OperandKind::gradients && !update && !passed_on)
@@ -135,30 +133,29 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
       const Action& a = sender.actions[static_cast<std::size_t>(id)];
       const auto [first, last] = roots(plan, sender, a);
       const bool comes = a.peer.root < 0 || (first <= root && root <= last);
-      if (take && a.kind == ChannelKind::push && a.peer.channel == phase.trigger.channel && comes &&
-          !same_operand(a, *take))
+      if (take && sends_to_channel(a) && a.peer.channel == phase.trigger.channel && comes && !same_operand(a, *take))
         faults.add("{} is taken as another operand: {}", place(sender, id), to_string(*take));
     }
 }
 
 /// A server may send workers something (tickets) that they answer. Then the ranks whose messages end the server's step
-/// must send these messages after their pulls; else the step could end before the server has sent everything.
+/// must send these messages after they have received; else the step could end before the server has sent everything.
 void check_dealt(const Plan& plan, const Program& server, Diagnostics& faults) {
   const auto last = std::ranges::find(server.phases, true, &ProgramPhase::last);
-  const auto deals = [](const Action& a) { return a.kind == ChannelKind::push && !a.peer.senders_of.empty(); };
+  const auto deals = [](const Action& a) { return sends_to_channel(a) && !a.peer.senders_of.empty(); };
   if (last == server.phases.end() || std::ranges::none_of(server.actions, deals)) return;
   for (const Program& program : plan.programs) {
     if (program.serves()) continue;
     const HappensBefore order(program);
-    for (ActionId push = 0; push < std::ssize(program.actions); ++push) {
-      const Action& a = program.actions[static_cast<std::size_t>(push)];
-      if (a.kind != ChannelKind::push || a.peer.channel != last->trigger.channel) continue;
-      for (ActionId pull = 0; pull < std::ssize(program.actions); ++pull) {
-        const Action& b = program.actions[static_cast<std::size_t>(pull)];
-        if (b.kind == ChannelKind::pull && a.peer.root == b.peer.root && !order(pull, push))
+    for (ActionId send = 0; send < std::ssize(program.actions); ++send) {
+      const Action& a = program.actions[static_cast<std::size_t>(send)];
+      if (!sends_to_channel(a) || a.peer.channel != last->trigger.channel) continue;
+      for (ActionId recv = 0; recv < std::ssize(program.actions); ++recv) {
+        const Action& b = program.actions[static_cast<std::size_t>(recv)];
+        if (waits_on_channel(b) && a.peer.root == b.peer.root && !order(recv, send))
           faults.add(
-              "{} may end a step of program {} before that program has sent what {} waits for: wait for the pull first",
-              place(program, push), server.name, place(program, pull));
+              "{} may end a step of program {} before that program has sent what {} waits for: wait for the recv first",
+              place(program, send), server.name, place(program, recv));
       }
     }
   }
@@ -170,8 +167,7 @@ void check_bound(const Plan& plan, const Program& program, const ProgramPhase& p
   const Trigger& t = phase.trigger;
   const Consistency promised = plan.consistency_along(axis_of(plan, t.channel));
   const bool answers = std::ranges::any_of(program.actions, [&](const Action& a) {
-    return program.trigger(a) == t && a.kind == ChannelKind::push && a.payload == OperandKind::weights &&
-           a.peer.root < 0;
+    return program.trigger(a) == t && sends_to_channel(a) && a.payload == OperandKind::weights && a.peer.root < 0;
   });
   if (promised.kind != Consistency::Kind::stale || promised.bound == Consistency::unbounded || !answers) return;
   const bool of_all = (t.count == 0 || t.count == senders) && t.guard.empty();
@@ -187,11 +183,11 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   const Trigger& t = phase.trigger;
   const auto name = fmt::format("program {}: phase '{}'", program.name, phase.name);
   const std::string axis = axis_of(plan, t.channel);
-  if (axis.empty()) return faults.add("{} waits for messages on '{}', to which no rank pushes", name, t.channel);
+  if (axis.empty()) return faults.add("{} waits for messages on '{}', to which no rank sends", name, t.channel);
   const int root = plan.range(program, axis).begin;
   const auto senders = senders_to(plan, t.channel, root);
   if (t.count < 0 || t.count > std::ssize(senders))
-    faults.add("{} waits for messages of {} different ranks on '{}', to which {} ranks push", name, t.count, t.channel,
+    faults.add("{} waits for messages of {} different ranks on '{}', to which {} ranks send", name, t.count, t.channel,
                senders.size());
   const auto all = std::ssize(senders);
   const auto on_channel = [&](bool late) {
@@ -217,7 +213,7 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   if (t.staleness < 0) faults.add("{} has the staleness -{}: expected at least 0", name, -t.staleness);
   if (!taken || !std::ranges::includes(senders_to(plan, t.guard, root), senders))
     faults.add("{} can never start: it waits for every rank's messages on '{}', {}", name, t.guard,
-               taken ? "to which not all of its senders push" : "which no phase of the program takes");
+               taken ? "to which not all of its senders send" : "which no phase of the program takes");
 }
 
 }  // namespace
@@ -229,7 +225,7 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       check_action(plan, program, id, faults);
       const Action& a = program.actions[static_cast<std::size_t>(id)];
-      if (a.kind == ChannelKind::push || a.kind == ChannelKind::pull) axes.insert(a.peer.axis);
+      if (is_channel(a)) axes.insert(a.peer.axis);
     }
     for (const ProgramPhase& phase : program.phases)
       if (!phase.trigger.channel.empty()) check_phase(plan, program, phase, faults);
@@ -240,7 +236,7 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
           "program {}: messages start its phases, so one of them must be the last of a step (ProgramPhase::last)",
           program.name);
     if (std::ranges::none_of(program.actions, [&](const Action& a) {
-          return a.kind == ChannelKind::take && a.payload == OperandKind::loss &&
+          return sums_messages(a) && a.payload == OperandKind::loss &&
                  program.phases[static_cast<std::size_t>(a.phase)].last;
         }))
       faults.add("program {}: its last phase takes no loss, which a step returns on all ranks", program.name);

@@ -42,7 +42,7 @@ class ChannelCheck {
                     rank.program->name, last(*rank.program), rank.step, steps_, rank.inbox->waiting());
       for (const auto& [from, come] : rank.come)
         if (!come.empty())
-          faults_.add("program {}: {} messages on '{}' from rank {} are never pulled in {} steps", rank.program->name,
+          faults_.add("program {}: {} messages on '{}' from rank {} are never received in {} steps", rank.program->name,
                       come.size(), from.first, from.second, steps_);
       if (rank.inbox && rank.step == steps_ && rank.inbox->waiting() > 0)
         faults_.add("program {}: {} messages arrive after the last phase of {} steps, and no phase takes them",
@@ -58,7 +58,7 @@ class ChannelCheck {
     ActionId next = 0;
     std::int64_t updates = 0, resumes = 0;  // resumes: the step with which the rank continues
     std::int64_t told = Trigger::forever;   // the least clock received in this step
-    /// Clocks or tickets in messages to pull, by channel and sender; 0 for other messages.
+    /// Clocks or tickets in messages to receive, by channel and sender; 0 for other messages.
     std::map<std::pair<std::string, int>, std::deque<std::int64_t>> come = {};
     std::deque<std::int64_t> tickets = {};  // empty: it sends its final step
     std::int64_t clock = 0;                 // of its messages, in a plan with tickets
@@ -107,7 +107,7 @@ class ChannelCheck {
         if (!is_channel(a) || a.peer.axis != axis_ || !rank.program->trigger(a).runs_at(rank.step)) continue;
         if (shares() ? !runs_with_ticket(a, rank.tickets.empty()) : rank.step < rank.resumes && !reports_loss(a))
           continue;
-        if (a.kind == ChannelKind::push) {
+        if (a.kind == ActionKind::send) {
           send(at, root_of(a.peer, at), a);
         } else {
           auto& come = rank.come[{a.peer.channel, root_of(a.peer, at)}];
@@ -143,7 +143,7 @@ class ChannelCheck {
       for (const Action& a : rank.program->actions) {
         if (a.phase != start->phase) continue;
         rank.updates += a.kind == ActionKind::update;
-        if (a.kind != ChannelKind::push) continue;
+        if (!sends_to_channel(a)) continue;
         for (const int to : receivers_of(plan_, a.peer, at, started)) {
           if (a.payload != OperandKind::senders) {
             send(at, to, a);

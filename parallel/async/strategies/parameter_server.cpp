@@ -1,5 +1,5 @@
 // Parameter servers: the last ranks of an axis each keep a share of the weights with its optimizer state. The other
-// ranks are workers, which push gradients and pull weights.
+// ranks are workers, which send gradients and receive weights.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -45,25 +45,26 @@ Program servers_of_groups(const ParameterServerOptions& o, int workers, const st
     a.phase = phase;
     group.actions.push_back(std::move(a));
   };
-  add(0, on_channel(o, ChannelKind::take, OperandKind::gradients, "", {shares.front().begin, shares.back().end}));
+  add(0,
+      on_channel(o, ActionKind::recv, OperandKind::gradients, "gradients", {shares.front().begin, shares.back().end}));
   for (int s = 0; s < o.servers; ++s) {
-    add(0, on_channel(o, ChannelKind::push, OperandKind::gradients, "sums", shares[s], first + s));
-    if (o.mode == "ssp") add(0, on_channel(o, ChannelKind::push, OperandKind::loss, "ready", {}, first + s));
+    add(0, on_channel(o, ActionKind::send, OperandKind::gradients, "sums", shares[s], first + s));
+    if (o.mode == "ssp") add(0, on_channel(o, ActionKind::send, OperandKind::loss, "ready", {}, first + s));
     const int answer = add_phase(group, fmt::format("answer of {}", first + s), {.channel = answers_of(s), .count = 0});
-    add(answer, on_channel(o, ChannelKind::take, OperandKind::weights, "", shares[s]));
-    Action deal = on_channel(o, ChannelKind::push, OperandKind::weights, share_of(s), shares[s]);
+    add(answer, on_channel(o, ActionKind::recv, OperandKind::weights, answers_of(s), shares[s]));
+    Action deal = on_channel(o, ActionKind::send, OperandKind::weights, share_of(s), shares[s]);
     deal.peer.senders_of = "gradients";
     add(answer, std::move(deal));
   }
   const int report = add_phase(group, "report", {.channel = "loss", .count = 0});
-  add(report, on_channel(o, ChannelKind::take, OperandKind::loss, "", {}));
+  add(report, on_channel(o, ActionKind::recv, OperandKind::loss, "loss", {}));
   for (int s = 0; s < o.servers; ++s)
-    add(report, on_channel(o, ChannelKind::push, OperandKind::loss, "losses", {}, first + s));
+    add(report, on_channel(o, ActionKind::send, OperandKind::loss, "losses", {}, first + s));
   group.phases.back().last = true;
   return group;
 }
 
-/// The program of server `index`, to which `senders` ranks push: workers or group servers.
+/// The program of server `index`, to which `senders` ranks send: workers or group servers.
 Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int index, int workers, int senders,
                   const Slice& slice) {
   const bool tickets = plan.tickets > 0;
@@ -88,24 +89,24 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
   };
   const auto answer = [&](int phase) {
     add(phase,
-        on_channel(o, ChannelKind::push, OperandKind::weights, o.groups > 0 ? answers_of(index) : "weights", slice));
-    if (o.backup > 0) add(phase, on_channel(o, ChannelKind::push, OperandKind::clock, "clock", {}));
-    if (tickets && index == 0) add(phase, on_channel(o, ChannelKind::push, OperandKind::ticket, "ticket", {}));
+        on_channel(o, ActionKind::send, OperandKind::weights, o.groups > 0 ? answers_of(index) : "weights", slice));
+    if (o.backup > 0) add(phase, on_channel(o, ActionKind::send, OperandKind::clock, "clock", {}));
+    if (tickets && index == 0) add(phase, on_channel(o, ActionKind::send, OperandKind::ticket, "ticket", {}));
   };
-  Action take = on_channel(o, ChannelKind::take, OperandKind::gradients, "", slice);
+  Action take = on_channel(o, ActionKind::recv, OperandKind::gradients, gradients, slice);
   if (count > 0) take.arguments = {{"scale", 1.0 / (at_once ? workers : count)}};
   add(0, take);
   add(0, {.kind = ActionKind::update, .slice = slice});
   if (tickets && o.backup > 0 && index == 0)
     for (int other = at + 1; other < at + o.servers; ++other)
-      add(0, on_channel(o, ChannelKind::push, OperandKind::senders, "chosen", {}, other));
+      add(0, on_channel(o, ActionKind::send, OperandKind::senders, "chosen", {}, other));
   answer(o.mode == "ssp"
              ? add_phase(server, "answer", {.channel = "ready", .guard = gradients, .staleness = o.staleness})
              : 0);
   if (o.backup > 0) answer(add_phase(server, "late", {.channel = gradients, .late = true}));
   const int report = add_phase(server, "report", {.channel = losses, .count = 0});
-  add(report, on_channel(o, ChannelKind::take, OperandKind::loss, "", {}));
-  if (tickets) add(report, on_channel(o, ChannelKind::push, OperandKind::weights, "weights", slice));
+  add(report, on_channel(o, ActionKind::recv, OperandKind::loss, losses, {}));
+  if (tickets) add(report, on_channel(o, ActionKind::send, OperandKind::weights, "weights", slice));
   server.phases.back().last = true;
   return server;
 }
@@ -165,28 +166,27 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
       a.peer.per_root = workers / o.groups;
       add(std::move(a));
     };
-    of_group(ChannelKind::push, OperandKind::gradients, "gradients", {0, plan.parameters});
-    std::vector<ActionId> pulls;
+    of_group(ActionKind::send, OperandKind::gradients, "gradients", {0, plan.parameters});
+    std::vector<ActionId> received;
     for (int s = 0; s < o.servers; ++s) {
-      of_group(ChannelKind::pull, OperandKind::weights, share_of(s), shares[s]);
-      pulls.push_back(static_cast<ActionId>(worker.actions.size()) - 1);
+      of_group(ActionKind::recv, OperandKind::weights, share_of(s), shares[s]);
+      received.push_back(static_cast<ActionId>(worker.actions.size()) - 1);
     }
-    of_group(ChannelKind::push, OperandKind::loss, "loss", {});  // ends the server's step, in which it has sent weights
-    worker.actions.back().after = pulls;
+    of_group(ActionKind::send, OperandKind::loss, "loss", {});  // ends the server's step, in which it has sent weights
+    worker.actions.back().after = received;
   }
   const int direct = o.groups > 0 ? 0 : o.servers;  // servers with which workers exchange messages directly
   for (int s = 0; s < direct; ++s) {
-    add(on_channel(o, ChannelKind::push, OperandKind::gradients, "gradients", shares[s], workers + s));
+    add(on_channel(o, ActionKind::send, OperandKind::gradients, "gradients", shares[s], workers + s));
     if (o.mode == "ssp")
-      add(on_channel(o, ChannelKind::push, tickets ? OperandKind::ticket : OperandKind::loss, "ready", {},
-                     workers + s));
-    add(on_channel(o, ChannelKind::push, OperandKind::loss, "loss", {}, workers + s));
+      add(on_channel(o, ActionKind::send, tickets ? OperandKind::ticket : OperandKind::loss, "ready", {}, workers + s));
+    add(on_channel(o, ActionKind::send, OperandKind::loss, "loss", {}, workers + s));
   }
   for (int s = 0; s < direct; ++s) {
-    add(on_channel(o, ChannelKind::pull, OperandKind::weights, "weights", shares[s], workers + s));
-    if (o.backup > 0) add(on_channel(o, ChannelKind::pull, OperandKind::clock, "clock", {}, workers + s));
+    add(on_channel(o, ActionKind::recv, OperandKind::weights, "weights", shares[s], workers + s));
+    if (o.backup > 0) add(on_channel(o, ActionKind::recv, OperandKind::clock, "clock", {}, workers + s));
   }
-  if (tickets) add(on_channel(o, ChannelKind::pull, OperandKind::ticket, "ticket", {}, workers));
+  if (tickets) add(on_channel(o, ActionKind::recv, OperandKind::ticket, "ticket", {}, workers));
   plan.programs = {worker};
   const int senders = o.groups > 0 ? o.groups : workers;
   if (o.groups > 0) plan.programs.push_back(servers_of_groups(o, workers, shares));

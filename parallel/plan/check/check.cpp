@@ -70,7 +70,8 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
         faults.add("{} does not name the block of its slice: set its payload, for example to OperandKind::gradients",
                    place(program, id));
       if (is_message(a) && a.payload != OperandKind::activation && a.payload != OperandKind::cotangent)
-        faults.add("{} sends neither an activation nor a gradient of one: name its payload", place(program, id));
+        faults.add("{} sends neither an activation nor a gradient of one: name its payload, or Peer::channel",
+                   place(program, id));
       if (is_message(a) && a.peer.axis != plan.stage_axis)
         faults.add("{} goes along '{}', where all ranks run one program: messages go between stages, along '{}'",
                    place(program, id), a.peer.axis, plan.stage_axis);
