@@ -248,7 +248,8 @@ double CandidateBounds::seconds_of(const SearchCandidate& c, const RankModel& mo
     double busy = 0;
     for (int chunk = 0; chunk < c.chunks; ++chunk) busy += stages[stage_of(c, rank, chunk)].all();
     const Stage& first = stages[rank];
-    const Sums sums = sums_of(c, model, rank, stages);
+    const bool folds = schedule && schedule->folds;  // its last rank joins the buckets of two stages
+    const Sums sums = folds ? Sums{} : sums_of(c, model, rank, stages);
     const double computed = before + c.micro * busy;
     // The first bucket is complete in backward of the last micro-batch.
     const double ready = c.chunks > 1 ? 0 : before + (c.micro - 1) * busy + first.forward;
@@ -284,8 +285,9 @@ Index CandidateBounds::bytes_of(const SearchCandidate& c, const RankModel& model
     const PipelineShape shape{c.stages, c.micro, c.chunks};
     const int alive = schedule.name == "zb-h1" ? std::min(c.micro, c.stages - rank) : schedule.in_flight(shape, rank);
     const int round = c.stages * c.chunks;
-    if (schedule.folds)  // at least a micro-batch that has passed both of its stages
-      kept = kept_of(stages[stage_of(c, rank, 0)]) + kept_of(stages[stage_of(c, rank, 1)]);
+    if (schedule.folds)  // at least a micro-batch that has passed both of its stages; no message enters a turn
+      kept = kept_of(stages[stage_of(c, rank, 0)]) +
+             (rank + 1 == c.stages ? stages[c.stages].kept : kept_of(stages[stage_of(c, rank, 1)]));
     else
       for (int k = 0; k < alive; ++k) kept += kept_of(stages[k % round / c.stages * c.stages + rank]);
   }
