@@ -167,6 +167,11 @@ const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const Sear
   return at->second;
 }
 
+int CandidateBounds::stage_of(const SearchCandidate& c, int rank, int chunk) const {
+  if (c.schedule < 0) return rank;
+  return trireme::stage_of(find_schedule(space_.schedules[c.schedule]), {c.stages, c.micro, c.chunks}, rank, chunk);
+}
+
 /// Sums of the rank at coordinate `rank` along pipe.
 CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const RankModel& model, int rank,
                                                const std::vector<Stage>& stages) {
@@ -183,7 +188,7 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
   std::vector<Bucket> buckets;      // last first
   Slice first_unit{}, last_unit{};  // that zero(3) gathers
   for (int chunk = c.chunks - 1; chunk >= 0; --chunk) {
-    const Slice& whole = stages[chunk * c.stages + rank].weights;
+    const Slice& whole = stages[stage_of(c, rank, chunk)].weights;
     std::vector<Slice> units{whole};
     if (c.zero == 3 && c.stages == 1) {
       units.clear();
@@ -235,15 +240,16 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
 /// The longest time of a rank: until its first forward can begin, its computation, and the work after it.
 double CandidateBounds::seconds_of(const SearchCandidate& c, const RankModel& model, const std::vector<Stage>& stages) {
   const PipelineSchedule* schedule = c.schedule < 0 ? nullptr : &find_schedule(space_.schedules[c.schedule]);
-  const bool halves = schedule && schedule->name == "zb-h1";
+  const bool halves = schedule && schedule->name.starts_with("zb-");
   const bool measured = !cluster_.inside.measured.empty() || !cluster_.between.measured.empty();
   const double least_message = measured ? 0 : std::min(cluster_.inside.latency, cluster_.between.latency);
   double most = 0, before = 0, behind = 0;  // forwards of the stages before it, and their backwards
   for (int rank = 0; rank < c.stages; ++rank) {
     double busy = 0;
-    for (int chunk = 0; chunk < c.chunks; ++chunk) busy += stages[chunk * c.stages + rank].all();
+    for (int chunk = 0; chunk < c.chunks; ++chunk) busy += stages[stage_of(c, rank, chunk)].all();
     const Stage& first = stages[rank];
-    const Sums sums = sums_of(c, model, rank, stages);
+    const bool folds = schedule && schedule->folds;  // its last rank joins the buckets of two stages
+    const Sums sums = folds ? Sums{} : sums_of(c, model, rank, stages);
     const double computed = before + c.micro * busy;
     // The first bucket is complete in backward of the last micro-batch.
     const double ready = c.chunks > 1 ? 0 : before + (c.micro - 1) * busy + first.forward;
@@ -264,7 +270,7 @@ Index CandidateBounds::bytes_of(const SearchCandidate& c, const RankModel& model
   const DataParallelOptions uncut{.axis = summed_axes(space_, c), .first_bucket = all, .bucket = all};
   Index weights = 0, others = 0, kept = 0;  // others: weights that other ranks update
   for (int chunk = 0; chunk < c.chunks; ++chunk) {
-    const Slice& whole = stages[chunk * c.stages + rank].weights;
+    const Slice& whole = stages[stage_of(c, rank, chunk)].weights;
     weights += whole.size();
     if (c.zero > 0)
       for (const auto& [slice, axes] : cut_buckets(model.parts, whole, uncut))
@@ -279,7 +285,11 @@ Index CandidateBounds::bytes_of(const SearchCandidate& c, const RankModel& model
     const PipelineShape shape{c.stages, c.micro, c.chunks};
     const int alive = schedule.name == "zb-h1" ? std::min(c.micro, c.stages - rank) : schedule.in_flight(shape, rank);
     const int round = c.stages * c.chunks;
-    for (int k = 0; k < alive; ++k) kept += kept_of(stages[k % round / c.stages * c.stages + rank]);
+    if (schedule.folds)  // at least a micro-batch that has passed both of its stages; no message enters a turn
+      kept = kept_of(stages[stage_of(c, rank, 0)]) +
+             (rank + 1 == c.stages ? stages[c.stages].kept : kept_of(stages[stage_of(c, rank, 1)]));
+    else
+      for (int k = 0; k < alive; ++k) kept += kept_of(stages[k % round / c.stages * c.stages + rank]);
   }
   const Index numbers = (c.zero == 3 && c.reshard ? share : weights) + model.parts.back().buffers.end +
                         (c.zero >= 2 && c.stages == 1 ? share : weights) +

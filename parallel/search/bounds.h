@@ -72,6 +72,7 @@ class CandidateBounds {
     double behind = 0;  // computation after that of the last bucket
   };
   const RankModel* model_for(const SearchCandidate&);
+  int stage_of(const SearchCandidate&, int rank, int chunk) const;
   const std::vector<Stage>& stages_of(const SearchCandidate&, const RankModel&);
   Sums sums_of(const SearchCandidate&, const RankModel&, int rank, const std::vector<Stage>&);
   double seconds_of(const SearchCandidate&, const RankModel&, const std::vector<Stage>&);

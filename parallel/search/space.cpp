@@ -78,12 +78,12 @@ void append_schedules(const SearchSpace& space, SearchCandidate c, bool chooses_
     const PipelineSchedule& schedule = find_schedule(space.schedules[s]);
     c.schedule = s;
     c.chunks = 1;
-    if (!schedule.interleaves) {
+    if (!schedule.interleaves && !schedule.folds) {
       append(space, c, chooses_buckets, all);
       continue;
     }
-    for (const int chunks : space.chunks)
-      if (c.micro % c.stages == 0 && chunks * c.stages <= space.parts) {
+    for (const int chunks : schedule.folds ? std::vector{2} : space.chunks)
+      if ((schedule.folds || c.micro % c.stages == 0) && chunks * c.stages <= space.parts) {
         c.chunks = chunks;
         append(space, c, chooses_buckets, all);
       }

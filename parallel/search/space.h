@@ -33,7 +33,7 @@ struct SearchSpace {
   std::vector<int> micro = {};            ///< micro-batches; empty: powers of two, and multiples of the stages
   int most_micro = 1024;                  ///< upper limit of micro-batches
   /// Pipeline schedules (parallel/strategies/schedules.h).
-  std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+  std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
   std::vector<int> chunks = {2, 4};                          ///< stages per rank of interleaved schedules
   std::vector<int> zero = {0, 1, 2, 3};                      ///< ZeRO stages; 0: none
   std::vector<bool> recompute = {false};                     ///< whether to use activation checkpointing

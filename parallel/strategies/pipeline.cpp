@@ -18,9 +18,15 @@ namespace {
 class Lowering {
  public:
   /// starts: first part of each stage, then the number of parts.
-  Lowering(const Plan& plan, const PipelineShape& shape, const std::vector<int>& starts, const std::string& axis,
-           int program)
-      : plan_(plan), shape_(shape), starts_(starts), axis_(axis), r_(program) {}
+  Lowering(const Plan& plan, const PipelineSchedule& schedule, const PipelineShape& shape,
+           const std::vector<int>& starts, const std::string& axis, int program)
+      : plan_(plan),
+        schedule_(schedule),
+        shape_(shape),
+        starts_(starts),
+        axis_(axis),
+        r_(program),
+        turns_(schedule.folds && program + 1 == shape.programs) {}
 
   Program run(const std::vector<Cell>& cells, int in_flight) {
     program_ = {fmt::format("stage {}", r_), {}, in_flight};
@@ -37,16 +43,17 @@ class Lowering {
       arriving = next;
       program_.versions = std::max(program_.versions, 1 + cells[i].version);
     }
-    for (int c = 0; c < shape_.chunks && !updates; ++c) update({ActionKind::update, c});
+    for (int c = 0; c < (turns_ ? 1 : shape_.chunks) && !updates; ++c) update({ActionKind::update, c});
     if (std::ranges::find(program_.actions, ActionKind::update, &Action::kind) == program_.actions.end())
       program_.versions = 1;  // the program has no weights
     return std::move(program_);
   }
 
  private:
-  int stage(const Cell& c) const { return c.chunk * shape_.programs + r_; }
+  int stage(const Cell& c) const { return stage_of(schedule_, shape_, r_, c.chunk); }
+  int last_stage(const Cell& c) const { return stage(c) + (turns_ ? 1 : 0); }
   int first(const Cell& c) const { return starts_[stage(c)]; }
-  int end(const Cell& c) const { return starts_[stage(c) + 1]; }
+  int end(const Cell& c) const { return starts_[last_stage(c) + 1]; }
 
   ActionId add(Action a) {
     std::erase(a.after, -1);
@@ -54,12 +61,12 @@ class Lowering {
     return static_cast<ActionId>(program_.actions.size()) - 1;
   }
   /// A message of the cell's pass over the cut before its stage (step -1) or after it (1), from or to the neighbouring
-  /// stage; -1: there is no such cut. After the last program comes the first one.
+  /// stage; -1: there is no such cut.
   ActionId message(ActionKind kind, const Cell& c, int step, ActionId after = -1) {
     const int part = step < 0 ? first(c) - 1 : end(c) - 1;
     if (part < 0 || part + 1 == std::ssize(plan_.parts)) return -1;
     Action a{kind, Stream::comm, part, c.microbatch};
-    a.peer = {axis_, (r_ + step + shape_.programs) % shape_.programs - r_};
+    a.peer = {axis_, program_of(schedule_, shape_, (step < 0 ? stage(c) : last_stage(c)) + step) - r_};
     a.after = {after};
     a.payload = c.kind == ActionKind::forward ? OperandKind::activation : OperandKind::cotangent;
     return add(std::move(a));
@@ -93,10 +100,12 @@ class Lowering {
   }
 
   const Plan& plan_;
+  const PipelineSchedule& schedule_;
   PipelineShape shape_;
   const std::vector<int>& starts_;
   std::string axis_;
   int r_;
+  bool turns_;  // the last program of a V: its two stages are one chunk
   Program program_;
   std::map<std::pair<int, MicroBatch>, ActionId> sent_;  // activations, by chunk and micro-batch
 };
@@ -113,7 +122,7 @@ std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const Pipelin
   return cut_by_cost(
       plan.parts,
       {.stages = stages, .bandwidth = o.bandwidth, .memory = o.memory / shape.chunks, .in_flight = [&](int stage) {
-         const int alive = schedule.in_flight(shape, stage % shape.programs);
+         const int alive = schedule.in_flight(shape, program_of(schedule, shape, stage));
          return (alive + shape.chunks - 1) / shape.chunks;
        }});
 }
@@ -130,7 +139,7 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
   std::vector<Program> programs;
   for (int r = 0; r < shape.programs; ++r)
     programs.push_back(
-        Lowering(plan, shape, starts, o.axis, r).run(schedule.cells(shape, r), schedule.in_flight(shape, r)));
+        Lowering(plan, schedule, shape, starts, o.axis, r).run(schedule.cells(shape, r), schedule.in_flight(shape, r)));
   plan.programs = std::move(programs);
   plan.stage_axis = o.axis;
   plan.microbatches = o.micro;

@@ -3,6 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <deque>
+#include <limits>
+#include <memory>
 
 #include "kernels/core/rows.h"
 
@@ -46,6 +49,87 @@ std::vector<Cell> cells(const PipelineShape& s, int program) {
   return cells;
 }
 
+// A V of two chunks per program (Qi et al. 2024, arXiv 2401.10241, ZB-V). Every pass and half takes one unit of time
+// for each stage. A program begins the first pass that can begin: forward of the chunk nearer to the loss, backward,
+// forward of the other chunk while fewer than 2 * programs are alive, a delayed weight half. It then waits programs - 1
+// units in all, with as many activations alive as in 1F1B's first program.
+class Fold {
+ public:
+  explicit Fold(const PipelineShape& s)
+      : shape(s), cells(s.programs), p_(s.programs), m_(s.microbatches), programs_(s.programs) {
+    const std::size_t passes = (2 * p_ - 1) * m_;
+    forward_.assign(passes, never);
+    backward_.assign(passes, never);
+    for (int left = 3 * static_cast<int>(passes); left > 0; ++now_)
+      for (int r = 0; r < p_; ++r)
+        if (programs_[r].free <= now_) left -= begin(r);
+  }
+
+  PipelineShape shape;
+  std::vector<std::vector<Cell>> cells;  // by program
+
+ private:
+  static constexpr int never = std::numeric_limits<int>::max();
+  struct State {
+    int free = 0, alive = 0;  // the time at which the program has nothing to do; activations of chunks
+    int forwards[2] = {}, backwards[2] = {};
+    std::deque<Cell> halves = {};
+  };
+
+  /// Starts a cell of a program if one can begin.
+  bool begin(int r) {
+    State& mine = programs_[r];
+    const bool turns = r + 1 == p_;
+    const int last = turns ? 0 : 1, most = turns ? p_ : 2 * p_;
+    const auto run = [&](ActionKind kind, int chunk, int microbatch) {
+      cells[r].push_back({kind, chunk, microbatch});
+      return mine.free = now_ + (turns ? 2 : 1);
+    };
+    const auto forward = [&](int chunk) {
+      const int k = mine.forwards[chunk], s = stage(r, chunk);
+      if (k == m_ || mine.alive == most || (s > 0 && forward_[(s - 1) * m_ + k] > now_)) return false;
+      forward_[s * m_ + k] = run(ActionKind::forward, chunk, k);
+      ++mine.forwards[chunk];
+      ++mine.alive;
+      return true;
+    };
+    const auto backward = [&](int chunk) {
+      const int k = mine.backwards[chunk], s = stage(r, chunk);
+      if (k == m_ || forward_[s * m_ + k] > now_) return false;
+      if (s + 2 < 2 * p_ && backward_[(s + 1) * m_ + k] > now_) return false;
+      backward_[s * m_ + k] = run(ActionKind::backward_input, chunk, k);
+      ++mine.backwards[chunk];
+      mine.halves.push_back({ActionKind::backward_weight, chunk, k});
+      return true;
+    };
+    if (forward(last) || backward(last) || (last > 0 && (backward(0) || forward(0)))) return true;
+    if (mine.halves.empty()) return false;
+    run(ActionKind::backward_weight, mine.halves.front().chunk, mine.halves.front().microbatch.index);
+    mine.halves.pop_front();
+    --mine.alive;
+    return true;
+  }
+  int stage(int r, int chunk) const { return chunk == 0 ? r : 2 * p_ - 2 - r; }  // the last program's two count as one
+
+  const int p_, m_;
+  int now_ = 0;
+  std::vector<State> programs_;
+  std::vector<int> forward_, backward_;  // when a pass ends, by stage and micro-batch
+};
+std::vector<Cell> zb_v(const PipelineShape& s, int program) {
+  thread_local std::unique_ptr<const Fold> fold;  // of the last call: the next one asks for another program
+  if (!fold || fold->shape != s) fold = std::make_unique<const Fold>(s);
+  return fold->cells[program];
+}
+int alive_in_v(const PipelineShape& s, int program) {
+  int alive = 0, most = 0;
+  for (const Cell& c : zb_v(s, program)) {
+    alive += (c.kind == ActionKind::forward) - (c.kind == ActionKind::backward_weight);
+    most = std::max(most, alive);
+  }
+  return most;
+}
+
 // A schedule with a delay runs 1F1B without an end: a forward of this step, then the backward of the micro-batch that
 // entered as many forwards ago as there are later stages. At the beginning of a step this micro-batch belongs to an
 // earlier step. A version is counted from the newest at that place of the list.
@@ -85,16 +169,25 @@ const std::vector<PipelineSchedule>& schedules() {
       {"1f1b", cells<one_f_one_b>, in_flight<one_f_one_b>},
       {"interleaved", cells<interleaved>, in_flight<interleaved>, true},
       {"zb-h1", cells<zb_h1>, in_flight<zb_h1>},
+      {.name = "zb-v", .cells = zb_v, .in_flight = alive_in_v, .folds = true},
   };
   return table;
 }
 
 const std::vector<PipelineSchedule>& asynchronous_schedules() {
   static const std::vector<PipelineSchedule> table = {
-      {"pipedream", pipedream, alive, false, [](const PipelineShape& s) { return s.programs - 1; }, true},
-      {"2bw", two_buffers, alive, false, [](const PipelineShape&) { return 1; }},
+      {"pipedream", pipedream, alive, false, false, [](const PipelineShape& s) { return s.programs - 1; }, true},
+      {"2bw", two_buffers, alive, false, false, [](const PipelineShape&) { return 1; }},
   };
   return table;
+}
+
+int stage_of(const PipelineSchedule& schedule, const PipelineShape& s, int program, int chunk) {
+  return chunk * s.programs + (schedule.folds && chunk % 2 == 1 ? s.programs - 1 - program : program);
+}
+int program_of(const PipelineSchedule& schedule, const PipelineShape& s, int stage) {
+  const int at = stage % s.programs;
+  return schedule.folds && stage >= s.programs ? s.programs - 1 - at : at;
 }
 
 void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
@@ -104,7 +197,9 @@ void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
   check(!schedule.delay || schedule.one_by_one || s.microbatches >= s.programs, "pipeline",
         "schedule={} with {} stages needs at least that many micro-batches, but micro is {}: use micro={}",
         schedule.name, s.programs, s.microbatches, s.programs);
-  check(schedule.interleaves || s.chunks == 1, "pipeline",
+  check(!schedule.folds || s.chunks == 2, "pipeline",
+        "schedule={} has 2 chunks per rank, but chunks is {}: add chunks=2", schedule.name, s.chunks);
+  check(schedule.interleaves || schedule.folds || s.chunks == 1, "pipeline",
         "chunks={} needs schedule=interleaved, but schedule is {}: leave chunks out, or use schedule=interleaved",
         s.chunks, schedule.name);
   check(!schedule.interleaves || s.chunks > 1, "pipeline",

@@ -19,20 +19,24 @@ struct Cell {
 };
 /// The input of a schedule.
 struct PipelineShape {
-  int programs = 1,      ///< number of ranks along the pipeline's axis, at least 1
-      microbatches = 1;  ///< number per step, at least 1
-  int chunks = 1;        ///< number of stages per program; chunk c of program r is stage c * programs + r
+  int programs = 1,                                       ///< number of ranks along the pipeline's axis, at least 1
+      microbatches = 1;                                   ///< number per step, at least 1
+  int chunks = 1;                                         ///< number of stages per program
+  bool operator==(const PipelineShape&) const = default;  ///< member by member
 };
 
 /// One schedule: an order of cells for each program.
 struct PipelineSchedule {
-  std::string name;  ///< "gpipe", "1f1b", "interleaved", "zb-h1"
+  std::string name;  ///< "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"
   /// The cells of a program, in the order of execution. program: its index.
   std::vector<Cell> (*cells)(const PipelineShape&, int program);
   /// The largest number of micro-batches whose activations a chunk holds at once.
   int (*in_flight)(const PipelineShape&, int program);
   /// True: chunks must be at least 2, and microbatches a multiple of programs. False: chunks must be 1.
   bool interleaves = false;
+  /// True: chunks must be 2, and the second half of the stages goes back from the last program to the first, as a V.
+  /// The last program runs its two stages as one chunk.
+  bool folds = false;
   /// For schedules whose micro-batches outlive their step: the largest age, in updates, of the weights of a gradient.
   /// Null: each step ends with its update, and gradients are of the newest weights.
   int (*delay)(const PipelineShape&) = nullptr;
@@ -40,8 +44,12 @@ struct PipelineSchedule {
   /// programs.
   bool one_by_one = false;
 };
-/// GPipe (arXiv 1811.06965), 1F1B (PipeDream, arXiv 1806.03377), interleaved 1F1B (arXiv 2104.04473) and ZB-H1 (zero
-/// bubble, arXiv 2401.10241). A new schedule gets a row in schedules.cpp.
+/// The stage of a program's chunk: chunk * programs + program, or in a V 2 * programs - 1 - program for chunk 1.
+int stage_of(const PipelineSchedule&, const PipelineShape&, int program, int chunk);
+/// The program of a stage.
+int program_of(const PipelineSchedule&, const PipelineShape&, int stage);
+/// GPipe (arXiv 1811.06965), 1F1B (PipeDream, arXiv 1806.03377), interleaved 1F1B (arXiv 2104.04473), ZB-H1 and ZB-V
+/// (zero bubble, arXiv 2401.10241). A new schedule gets a row in schedules.cpp.
 const std::vector<PipelineSchedule>& schedules();
 /// The schedules with a delay. pipedream updates after each micro-batch and keeps a version of the weights for each
 /// micro-batch in flight (PipeDream: Harlap et al., arXiv 1806.03377; Narayanan et al., SOSP 2019). 2bw keeps two

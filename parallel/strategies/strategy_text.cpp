@@ -92,8 +92,9 @@ const std::vector<StrategyRow> table = {
                    {.name = "axis", .value = &o.axis},
                    {.name = "memory", .value = &o.memory, .least = 1},
                    {.name = "bandwidth", .value = &o.bandwidth, .least = 1}});
-       if (o.micro == 0) o.micro = find_schedule(o.schedule).one_by_one ? 1 : PipelineOptions().micro;
-       if (o.chunks == 0) o.chunks = o.schedule == "interleaved" ? 2 : 1;
+       const PipelineSchedule& schedule = find_schedule(o.schedule);
+       if (o.micro == 0) o.micro = schedule.one_by_one ? 1 : PipelineOptions().micro;
+       if (o.chunks == 0) o.chunks = schedule.interleaves || schedule.folds ? 2 : 1;
        return pipeline(o);
      },
      "pipe"},

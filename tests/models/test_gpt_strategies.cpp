@@ -68,7 +68,7 @@ std::vector<Way> ways() {
     for (const int micro : {2, 4})
       for (const int stages : {2, 3}) {
         if (s.interleaves && micro % stages != 0) continue;
-        const std::string chunks = s.interleaves ? ", chunks=2" : "";
+        const std::string chunks = s.interleaves || s.folds ? ", chunks=2" : "";
         const std::string text = fmt::format("pipeline(micro={}, schedule={}{})", micro, s.name, chunks);
         all.push_back({{{"pipe", stages}}, text});
         if (stages == 2)

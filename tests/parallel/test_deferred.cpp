@@ -37,6 +37,7 @@ const std::vector<Layout>& layouts() {
       {"pipeline(micro=2, partition=even)", {{"pipe", 2}}, 0.8},
       {"pipeline(micro=2, partition=even) | zero(3)", {{"pipe", 2}, {"data", 2}}, 0.5},
       {"pipeline(micro=2, schedule=interleaved, chunks=2, partition=even)", {{"pipe", 2}}, 0.8},
+      {"pipeline(micro=2, schedule=zb-v, partition=even)", {{"pipe", 2}}, 0.8},
       {"parameter_server(servers=1)", {{"data", 3}}, 1.01},
       {"local_sgd(every=2)", {{"data", 2}}, 1.01},
   };

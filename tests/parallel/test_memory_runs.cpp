@@ -157,6 +157,7 @@ std::vector<Case> cases() {
     all.push_back({fmt::format("pipeline(micro=4, partition=even) | {}", more), grid});
   }
   all.push_back({"pipeline(micro=4, schedule=interleaved, chunks=2, partition=even)", {{"pipe", 2}}});
+  all.push_back({"pipeline(micro=4, schedule=zb-v, partition=even)", {{"pipe", 2}}});
   for (const char* schedule : {"micro=1, schedule=pipedream", "micro=4, schedule=2bw"})
     all.push_back({fmt::format("pipeline({}, partition=even)", schedule), {{"pipe", 2}}});
   all.push_back({"gossip(mode=push_sum)", {{"data", 4}}});

@@ -3,6 +3,7 @@
 #include "framework/layers/recompute.h"
 #include "parallel/model/chain.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/strategies/schedules.h"
 #include "tests/parallel/training.h"
 
 namespace test_pipeline {
@@ -66,8 +67,8 @@ Setup setup_of(const Model& model) {
 
 std::vector<PipelineOptions> schedules_of(int micro) {
   std::vector<PipelineOptions> all;
-  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"})
-    all.push_back({.micro = micro, .schedule = schedule, .chunks = schedule == std::string("interleaved") ? 2 : 1});
+  for (const PipelineSchedule& s : schedules())
+    all.push_back({.micro = micro, .schedule = s.name, .chunks = s.interleaves || s.folds ? 2 : 1});
   return all;
 }
 
@@ -390,7 +391,7 @@ TEST_CASE("what a pipeline cannot be is said in one line") {
   CHECK_THAT(refused({{"data", 2}}, pipeline(), three), mentions("usage", "data_parallel"));
   CHECK(refused({{"pipe", 2}, {"data", 2}}, data_parallel() | pipeline(), three).empty());  // `|` sorts
   CHECK_THAT(error_of([] { parse_strategy("pipeline(schedule=1f2b)"); }),
-             mentions("usage", "1f2b", "gpipe", "1f1b", "interleaved", "zb-h1"));
+             mentions("usage", "1f2b", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"));
   CHECK_THAT(error_of([] { pipeline({.chunks = 2}); }), mentions("usage", "interleaved"));
   CHECK_THAT(error_of([] { parse_strategy("pipeline(micro=0)"); }), mentions("usage", "micro", 0, 1));
   const auto tied = [] {

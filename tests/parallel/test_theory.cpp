@@ -110,7 +110,7 @@ void for_shapes(const PipelineSchedule& schedule, int every, const std::function
   const auto below = [&](int n) { return static_cast<double>(mix(at++) % static_cast<std::uint64_t>(n)); };
   for (int p = 2; p <= 16; ++p)
     for (const int m : {1, 2, 3, p - 1, p, p + 1, 2 * p - 1, 2 * p, 3 * p, 37, 64})
-      for (int v = 1; v <= (schedule.interleaves ? 4 : 1); ++v)
+      for (int v = schedule.folds ? 2 : 1; v <= (schedule.folds ? 2 : schedule.interleaves ? 4 : 1); ++v)
         for (const bool even : {true, false}) {
           Stages s{.p = p, .m = m, .v = v, .forward = 1000, .input = 1000, .weight = 1000};
           if (!even) {
@@ -129,12 +129,12 @@ int all_or_some() { return brief() ? 7 : 1; }
 double longest_path(const PipelineSchedule& schedule, int p, int m, const std::vector<PartCost>& chunks,
                     double message) {
   const int stages = static_cast<int>(chunks.size());
+  const PipelineShape shape{.programs = p, .microbatches = m, .chunks = stages / p};
   using Key = std::tuple<int, MicroBatch, bool>;  // stage, micro-batch, and whether it is an activation that comes
   std::map<Key, double> come;
   for (int k = 0; k < m; ++k) come[{0, k, true}] = 0;
   std::vector<std::vector<Cell>> cells;
-  for (int r = 0; r < p; ++r)
-    cells.push_back(schedule.cells({.programs = p, .microbatches = m, .chunks = stages / p}, r));
+  for (int r = 0; r < p; ++r) cells.push_back(schedule.cells(shape, r));
   std::vector<std::size_t> next(static_cast<std::size_t>(p));
   std::vector<double> now(next.size()), link(next.size());
   for (bool moved = true; moved;) {
@@ -142,11 +142,18 @@ double longest_path(const PipelineSchedule& schedule, int p, int m, const std::v
     for (std::size_t r = 0; r < next.size(); ++r)
       for (; next[r] < cells[r].size(); ++next[r], moved = true) {
         const Cell& c = cells[r][next[r]];
-        const int stage = c.chunk * p + static_cast<int>(r);
-        const PartCost& cost = chunks[static_cast<std::size_t>(stage)];
+        const int stage = stage_of(schedule, shape, static_cast<int>(r), c.chunk);
+        PartCost cost = chunks[static_cast<std::size_t>(stage)];
+        const bool turns = schedule.folds && static_cast<int>(r) + 1 == p;  // two stages are one chunk
+        if (turns) {
+          const PartCost& second = chunks[static_cast<std::size_t>(stage) + 1];
+          cost.forward += second.forward;
+          cost.backward_input += second.backward_input;
+          cost.backward_weight += second.backward_weight;
+        }
         const bool forward = c.kind == ActionKind::forward, halves = c.kind == ActionKind::backward_weight;
         if (!halves) {
-          const auto input = come.find({stage, c.microbatch, forward});
+          const auto input = come.find({stage + (turns && !forward ? 1 : 0), c.microbatch, forward});
           if (input == come.end()) break;
           now[r] = std::max(now[r], input->second);
         }
@@ -154,8 +161,8 @@ double longest_path(const PipelineSchedule& schedule, int p, int m, const std::v
         if (c.kind == ActionKind::backward || c.kind == ActionKind::backward_input) now[r] += cost.backward_input;
         if (c.kind == ActionKind::backward || halves) now[r] += cost.backward_weight;
         if (halves) continue;
-        const int to = stage + (forward ? 1 : -1);
-        if (to == stages) come[{stage, c.microbatch, false}] = now[r];  // the loss
+        const int to = stage + (forward ? (turns ? 2 : 1) : -1);
+        if (to == stages) come[{to - 1, c.microbatch, false}] = now[r];  // the loss
         if (to < 0 || to == stages) continue;
         link[r] = std::max(link[r], now[r]) + message;
         come[{to, c.microbatch, forward}] = p == 1 ? now[r] : link[r];
@@ -170,6 +177,7 @@ double longest_path(const PipelineSchedule& schedule, int p, int m, const std::v
 
 TEST_CASE("every schedule's bubble is that of theory, for 2 to 16 stages") {
   for (const PipelineSchedule& schedule : all_schedules()) {
+    if (schedule.folds) continue;  // has no formula, but limits: the next test
     INFO(schedule.name << ": a schedule wants a row in theories()");
     REQUIRE(theories().contains(schedule.name));
     const Theory& theory = theories().at(schedule.name);
@@ -186,6 +194,25 @@ TEST_CASE("every schedule's bubble is that of theory, for 2 to 16 stages") {
   }
 }
 
+// Qi et al., arXiv 2401.10241: of equal passes and halves, the last stages of a V wait for as many forwards as there
+// are programs before them, and no program waits longer. With limits of the shape the gaps do not always fit.
+TEST_CASE("a V waits little more than for its first micro-batch, with 1F1B's activations") {
+  const PipelineSchedule& schedule = find_schedule("zb-v");
+  int exact = 0, compared = 0;
+  for_shapes(schedule, all_or_some(), [&](const Stages& s) {
+    if (s.forward != s.input || s.forward != s.weight || s.m < s.p) return;
+    const Simulation simulation = simulation_of(schedule, s);
+    CAPTURE(s.p, s.m, simulation.makespan);
+    const double idle = simulation.makespan * 1e9 - s.work(), least = (s.p - 1) * s.forward;
+    CHECK((idle >= least * (1 - 1e-9) && idle <= 1.5 * least * (1 + 1e-9)));
+    exact += equal(idle, least);
+    ++compared;
+    for (int r = 0; r < s.p; ++r) CHECK(simulation.in_flight[static_cast<std::size_t>(r)] <= 2 * s.p);
+  });
+  CHECK(compared >= 5);
+  CHECK(4 * exact >= 3 * compared);
+}
+
 TEST_CASE("an asynchronous schedule's step has no bubble once its stages are full") {
   for (const PipelineSchedule& schedule : asynchronous_schedules())
     for_shapes(schedule, 3 * all_or_some(), [&](Stages s) {
@@ -200,8 +227,8 @@ TEST_CASE("an asynchronous schedule's step has no bubble once its stages are ful
 TEST_CASE("messages make a schedule longer by as much as theory says") {
   int known = 0;
   for (const PipelineSchedule& schedule : all_schedules()) {
+    if (schedule.folds || !theories().at(schedule.name).waits) continue;
     const Theory& theory = theories().at(schedule.name);
-    if (!theory.waits) continue;
     ++known;
     for_shapes(schedule, 3 * all_or_some(), [&](Stages s) {
       for (const double share : {0.001, 0.3, 1.0}) {

@@ -16,10 +16,10 @@ namespace {
 
 std::vector<PipelineOptions> schedules_of(int micro, int ranks) {
   std::vector<PipelineOptions> all;
-  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
-    const bool chunks = schedule == std::string("interleaved");
-    if (!chunks || (ranks <= 3 && micro % ranks == 0))
-      all.push_back({.micro = micro, .schedule = schedule, .chunks = chunks ? 2 : 1, .partition = "even"});
+  for (const PipelineSchedule& s : schedules()) {
+    const int chunks = s.interleaves || s.folds ? 2 : 1;
+    if (chunks == 1 || (ranks <= 3 && (s.folds || micro % ranks == 0)))
+      all.push_back({.micro = micro, .schedule = s.name, .chunks = chunks, .partition = "even"});
   }
   return all;
 }

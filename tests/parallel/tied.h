@@ -3,6 +3,7 @@
 #include "framework/layers/embedding.h"
 #include "framework/layers/lm_head.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/strategies/schedules.h"
 #include "tests/parallel/training.h"
 
 namespace trireme::test {

@@ -105,7 +105,7 @@ class Virtual(Case):
                  ("lenet5", "data=6", "parameter_server(backup=2)"), ("mlp", "data=5", "parameter_server(servers=2, backup=1)"), ("lenet5", "data=4", "parameter_server(mode=async)"),
                  ("lenet5", "data=2,pipe=2", "pipeline(micro=4) | data_parallel"), ("lenet5", "pipe=2", "pipeline(micro=4, schedule=interleaved, chunks=2)"),
                  ("lenet5", "pipe=3", "pipeline(schedule=pipedream)"), ("lenet5", "pipe=2", "pipeline(schedule=2bw, micro=4)")]
-        cases += [("lenet5", "pipe=2", f"pipeline(micro={micro}, schedule={schedule})") for schedule, micro in (("gpipe", 1), ("1f1b", 8), ("zb-h1", 4))]
+        cases += [("lenet5", "pipe=2", f"pipeline(micro={micro}, schedule={schedule})") for schedule, micro in (("gpipe", 1), ("1f1b", 8), ("zb-h1", 4), ("zb-v", 3))]
         for number, (model, mesh, strategy) in enumerate(cases):
             with self.subTest(model=model, mesh=mesh, strategy=strategy):
                 lengths = (12, 6) if "pipedream" in strategy or "2bw" in strategy else (6,)

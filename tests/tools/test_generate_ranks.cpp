@@ -76,6 +76,7 @@ std::vector<Layout> layouts() {
   all.push_back({{{"pipe", 2}, {"tensor", 2}}, "tensor | pipeline(micro=2, partition=even)"});
   all.push_back({{{"pipe", 2}, {"data", 2}}, "pipeline(micro=2, partition=even) | zero(3)"});
   all.push_back({{{"pipe", 2}}, "pipeline(micro=2, schedule=interleaved, chunks=2, partition=even)"});
+  all.push_back({{{"pipe", 2}}, "pipeline(micro=2, schedule=zb-v, partition=even)"});
   all.push_back({{{"data", 2}}, "local_sgd(every=2)"});
   all.push_back({{{"data", 3}}, "parameter_server(servers=1)"});
   all.push_back({{{"data", 2}}, "central_storage"});
