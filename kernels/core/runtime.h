@@ -97,6 +97,8 @@ class Runtime {
 
 /// The runtime of a kind of device. Throws Error if this build or machine has none (open_backend() returns the reason).
 Runtime& runtime(DeviceKind kind);
+/// Whether all of a view may be used without restore(); always true on the host, whose pages come on demand.
+bool has_memory(const View&);
 /// Copies between two blocks of equal size. If either is on a device, that device's runtime copies.
 void copy_block(const View& to, const View& from);
 /// Registers a backend's runtime, when the backend is loaded. Always true.
