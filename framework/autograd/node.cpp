@@ -62,7 +62,8 @@ void detail::set_grad_block(const Tensor& leaf, const Tensor& room) {
 }
 void detail::set_grad_given_back(const Tensor& leaf) { leaf_of(leaf, "grad").given_back = true; }
 void detail::restore_grad(LeafState& leaf) {
-  if (!std::exchange(leaf.given_back, false)) return;
+  if (!leaf.given_back || (launch_watch != nullptr && launch_watch->is_dry())) return;
+  leaf.given_back = false;
   const View all = leaf.room.view();
   runtime(all.device.kind).restore(all.data, static_cast<std::size_t>(all.bytes()), all.device);
   if (const Index n = leaf.grad.numel(); n < leaf.room.numel())

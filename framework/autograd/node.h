@@ -68,7 +68,8 @@ void set_grad_block(const Tensor& leaf, const Tensor& room);
 /// Marks that the memory of (part of) a leaf's gradient was returned to the system (Runtime::discard): grad() throws
 /// Error until it is written again.
 void set_grad_given_back(const Tensor& leaf);
-/// Call before a gradient in a block is written completely: restores its memory and zeroes its padding.
+/// Call before a gradient in a block is written completely: restores its memory and zeroes its padding. Does nothing in
+/// a dry run, which writes no gradient.
 void restore_grad(LeafState&);
 void restore_grad(const Tensor& leaf);
 /// Whether there is a gradient, or zeros in its place, even if its memory was returned to the system.

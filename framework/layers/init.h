@@ -23,11 +23,13 @@ Tensor uniform(const Shape&, double low, double high, std::uint64_t seed, DType 
 Tensor normal(const Shape&, double mean, double std, std::uint64_t seed, DType = DType::f32);
 
 /// While it lives, Init::make() on this thread creates zeros instead of random numbers (torch.nn.utils.skip_init): for
-/// models whose weights are initialized or loaded later. On the host such zeros take no memory until they are written.
+/// models whose weights are initialized or loaded later. Such zeros take no memory: on the host until they are written,
+/// on a device, to which place() or on() moves them meanwhile, until they are first used.
 class SkipInit {
  public:
   SkipInit();
   ~SkipInit();
+  static bool lives();  ///< whether this thread has one
   SkipInit(const SkipInit&) = delete;
   SkipInit& operator=(const SkipInit&) = delete;
 
@@ -45,6 +47,8 @@ class Init {
   /// Any callable with Fn's signature.
   template <std::invocable<const Tensor&, std::uint64_t> F>
   Init(F draw) : draw_(of_whole(std::move(draw))) {}  // NOLINT: implicit
+  /// Whether it overwrites anything.
+  explicit operator bool() const { return bool(draw_); }
   /// Overwrites t with numbers that depend only on key and t's shape.
   void operator()(const Tensor& t, std::uint64_t key) const { (*this)(t, key, t.shape(), from(t.shape(), t.shape())); }
   /// Overwrites t, a box that begins at `at` in a tensor of shape `whole`, with the numbers of the whole tensor there.

@@ -1,6 +1,8 @@
 #include "framework/layers/on.h"
 
 #include "framework/autograd/tape.h"
+#include "framework/layers/init.h"
+#include "framework/tensor/storage.h"
 
 namespace trireme {
 
@@ -11,7 +13,9 @@ void place(Module layer, Device device) {
     Tensor& t = *leaf.tensor;
     check(!t.requires_grad(), "on", "'{}' is in Parameters already: place layers before creating Parameters",
           leaf.name);
-    const Tensor moved = t.detach().to(device);
+    const bool later = SkipInit::lives() && leaf.kind != StateKind::buffer && device.kind != DeviceKind::cpu &&
+                       t.device().kind == DeviceKind::cpu;
+    const Tensor moved = later ? detail::moved_later(t.detach(), device) : t.detach().to(device);
     t.impl()->block = moved.impl()->block;
     t.impl()->offset = moved.impl()->offset;
   }));

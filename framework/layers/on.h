@@ -24,9 +24,10 @@ class On {
   Module layer_;
 };
 
-/// Moves a layer's weights and buffers, except layers that an on() has placed. Unlike On it does not copy inputs.
-/// Copies of a layer share the moved tensors. Throws Error for an empty layer, for a device that does not exist, and
-/// for weights that are in a ParameterStore.
+/// Moves a layer's weights and buffers, except layers that an on() has placed. Unlike On it does not copy inputs. While
+/// a SkipInit lives, weights on the host only go to another kind of device when they are first used. Copies of a layer
+/// share the moved tensors. Throws Error for an empty layer, for a device that does not exist, and for weights that are
+/// in a ParameterStore.
 void place(Module layer, Device);
 
 /// On(device, layer).

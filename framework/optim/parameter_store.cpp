@@ -10,6 +10,7 @@
 #include "framework/tensor/shard_spec.h"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/move.h"
+#include "kernels/core/runtime.h"
 
 namespace trireme {
 namespace {
@@ -64,6 +65,7 @@ void say_elsewhere(const Tensor& t, bool elsewhere) {
 struct ParameterStore::NamedTensors {
   StoreSpec spec;
   std::vector<Tensor> handles;  // of spec.tensors, then of spec.buffers
+  std::vector<bool> drawn;      // of spec.tensors: whether it has an Init
   const std::string& name(std::size_t i) const {
     const std::size_t n = spec.tensors.size();
     return (i < n ? spec.tensors[i] : spec.buffers[i - n]).name;
@@ -76,8 +78,9 @@ struct ParameterStore::NamedTensors {
     };
     std::vector<Extent> all;
     for (std::size_t i = 0; i < handles.size(); ++i) {
-      const auto* at = handles[i].data<std::byte>();
-      if (handles[i].numel() > 0) all.push_back({at, at + handles[i].view().bytes(), i});
+      const Tensor host = detail::host_of(handles[i]);
+      const auto* at = (host ? host : handles[i]).data<std::byte>();
+      if (handles[i].numel() > 0) all.push_back({at, at + handles[i].numel() * size_of(handles[i].dtype()), i});
     }
     std::stable_sort(all.begin(), all.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
     for (std::size_t i = 1; i < all.size(); ++i)
@@ -112,6 +115,7 @@ ParameterStore::NamedTensors ParameterStore::named_tensors(Module& model) {
     (trained ? all.spec.tensors : all.spec.buffers)
         .push_back({leaf.name, leaf.kind, leaf.layout, begin, t.shape(), t.dtype(), t.device()});
     (trained ? all.handles : buffers).push_back(t);
+    if (trained) all.drawn.push_back(bool(leaf.init));
     if (trained) all.spec.size = aligned(begin + (t.shard_spec() ? t.shard_spec()->max_local_numel() : t.numel()));
   };
   model.visit(StateVisitor(enter, [](const std::string& name, std::uint64_t& key) { key = key_of_name(name); }));
@@ -119,22 +123,24 @@ ParameterStore::NamedTensors ParameterStore::named_tensors(Module& model) {
   return all;
 }
 
-ParameterStore::ParameterStore(const StoreSpec& spec) : state_(std::make_shared<State>()) { allocate(spec, nullptr); }
+ParameterStore::ParameterStore(const StoreSpec& spec) : state_(std::make_shared<State>()) {
+  allocate(spec, nullptr, false);
+}
 
-ParameterStore::ParameterStore(Module model) : state_(std::make_shared<State>()) {
+ParameterStore::ParameterStore(Module model, bool drawn_later) : state_(std::make_shared<State>()) {
   NamedTensors found = named_tensors(model);
   for (std::size_t i = 0; i < found.spec.tensors.size(); ++i)
     if (detail::owner_of(found.handles[i])) refuse_owned(found.name(i));
   check(!found.spec.tensors.empty(), "parameters",
         "the model has no weights to train; do its layers have visit() members?");
   found.refuse_shared_memory();
-  allocate(found.spec, &found);
+  allocate(found.spec, &found, drawn_later);
   state_->binding = std::make_shared<Binding>(Binding{std::move(model), std::move(found.handles), {}});
   bind();
 }
 
 /// of_model: the tensors whose values, autograd leaves and buffer memory the store takes over; null: zeros.
-void ParameterStore::allocate(const StoreSpec& spec, const NamedTensors* of_model) {
+void ParameterStore::allocate(const StoreSpec& spec, const NamedTensors* of_model, bool drawn_later) {
   spec.validate();
   const NoGrad nothing_recorded;
   State& s = *state_;
@@ -144,20 +150,26 @@ void ParameterStore::allocate(const StoreSpec& spec, const NamedTensors* of_mode
     extents.push_back({end - spec.tensors[i].begin, spec.tensors[i].device});
   }
   const DType dtype = spec.tensors.front().dtype;
-  s.values = FlatBuffer(extents, 0, dtype);
-  s.grads = FlatBuffer(extents, 0, dtype);
+  s.values = FlatBuffer(extents, 0, dtype, drawn_later);
+  s.grads = FlatBuffer(extents, 0, dtype, drawn_later);
   for (const TensorSpec& t : spec.tensors) {
     const Slice slice{t.begin, t.begin + t.shape.numel()};
     Tensor own = s.values.rows(slice.begin, slice.end).reshape(t.shape);
     if (of_model) {
       Tensor given = of_model->handles[s.own.size()];
-      copy_to_zeros(own, given);
+      if (!drawn_later || !of_model->drawn[s.own.size()]) {
+        const View v = own.view();
+        if (drawn_later) runtime(v.device.kind).restore(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+        const Tensor host = detail::host_of(given);
+        copy_to_zeros(own, host ? host : given);
+      }
       own.impl()->node = given.require_grad().impl()->node;
       own.impl()->shard_spec = given.impl()->shard_spec;
     }
     s.entries.push_back({t.name, own.require_grad(), t.kind, t.layout, slice});
-    detail::set_grad_block(own, s.grads.rows(t.begin, &t == &spec.tensors.back() ? spec.size : (&t)[1].begin));
     own.clear_grad();
+    detail::set_grad_block(own, s.grads.rows(t.begin, &t == &spec.tensors.back() ? spec.size : (&t)[1].begin));
+    if (drawn_later && t.device.kind != DeviceKind::cpu) detail::set_grad_given_back(own);
     detail::set_owner(own, state_);
     s.own.push_back(own);
   }

@@ -42,7 +42,9 @@ class ParameterStore {
   /// parameters, repeated names, mixed types, types other than f32 and f64, and different tensors that share memory (by
   /// reshape, detach or rows). Throws Error if a tensor is in another ParameterStore (a Step's, for example): while
   /// that store or a copy of it exists, it alone owns the model's tensors.
-  explicit ParameterStore(Module model);
+  /// drawn_later: weights with an Init become 0, for a caller that draws or loads them. On GPUs neither values nor
+  /// gradients have memory then, and the caller calls Runtime::restore() for the values that it needs.
+  explicit ParameterStore(Module model, bool drawn_later = false);
   /// A store without a model; all numbers are 0. Throws Error as StoreSpec::validate().
   explicit ParameterStore(const StoreSpec&);
   /// A new store with the same numbers (values, buffers, states(), versions) in its own memory, for the same model but
@@ -131,7 +133,7 @@ class ParameterStore {
     std::shared_ptr<Binding> binding;  // null: no model
   };
   static NamedTensors named_tensors(Module& model);
-  void allocate(const StoreSpec&, const NamedTensors* of_model);
+  void allocate(const StoreSpec&, const NamedTensors* of_model, bool drawn_later);
   SliceVersions& tracked(const Slice&) const;
   const Entry* first_non_finite(const FlatBuffer&, const std::function<Slice(const Entry&)>& part_of) const;
   template <class F>

@@ -11,23 +11,25 @@ namespace trireme {
 namespace {
 
 /// Parts of it may be released, if other ranks have them.
-Tensor new_block(Index size, DType dtype, Device device) {
+Tensor new_flat(Index size, DType dtype, Device device, detail::Pages pages) {
   const std::size_t bytes = checked_bytes("flat buffer", {size}, dtype);
-  return detail::wrap(std::make_shared<detail::Storage>(bytes, device, true), 0, {size}, dtype);
+  return detail::wrap(std::make_shared<detail::Storage>(bytes, device, pages), 0, {size}, dtype);
 }
 
 }  // namespace
 
-FlatBuffer::FlatBuffer(const std::vector<Extent>& extents, double value, DType dtype) {
+FlatBuffer::FlatBuffer(const std::vector<Extent>& extents, double value, DType dtype, bool on_demand) {
+  check(!on_demand || value == 0, "flat buffer", "memory on demand is for zeros, but the value is {}", value);
   for (std::size_t i = 0; i < extents.size();) {
     const Device device = extents[i].device;
     Index size = 0;
     for (; i < extents.size() && extents[i].device == device; ++i) size += extents[i].size;
-    blocks_.push_back(new_block(size, dtype, device));
-    if (value == 0)
-      zero_untouched(blocks_.back());
-    else
+    using detail::Pages;
+    blocks_.push_back(new_flat(size, dtype, device, on_demand ? Pages::on_demand : Pages::discardable));
+    if (value != 0)
       launch<kernel::Fill>(blocks_.back(), value);
+    else if (!on_demand)
+      zero_untouched(blocks_.back());
     starts_.push_back(starts_.back() + size);
   }
   if (blocks_.empty()) {

@@ -27,7 +27,9 @@ class FlatBuffer {
   };
   FlatBuffer() = default;  ///< no blocks: numel() is 0; no dtype and no device
   /// Extents in order; adjacent extents on one device become one block. All elements are set to value.
-  FlatBuffer(const std::vector<Extent>&, double value, DType);
+  /// on_demand: the value is 0, and parts have no physical memory yet; on a GPU Runtime::restore() comes before the
+  /// first use of a part.
+  FlatBuffer(const std::vector<Extent>&, double value, DType, bool on_demand = false);
 
   Index numel() const { return starts_.back(); }  ///< number of elements of all blocks
   /// The type of all blocks. dtype(), device_of() and rows() throw Error for a default FlatBuffer, which has no block.

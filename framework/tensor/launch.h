@@ -36,6 +36,7 @@ class LaunchWatch {
   /// For launch(): runs the kernel, which is run(call), waits for it and calls the callback. operands: null for
   /// attributes.
   void watch(const char* op, std::span<const View* const> operands, void (*run)(const void* call), const void* call);
+  bool is_dry() const { return mode_ == Mode::dry; }
 
  private:
   std::function<void(const Call&)> see_;

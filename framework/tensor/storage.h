@@ -17,13 +17,25 @@ namespace trireme {
 namespace detail {
 struct Node;  // framework/autograd/node.h
 
+/// Physical memory of a new block. discardable: parts may be returned to the system (Runtime::discard). on_demand: as
+/// discardable, but zeros, which have no memory yet (Runtime::allocate_zeros).
+enum class Pages : std::uint8_t { kept, discardable, on_demand };
+
 /// A block of memory on one device. The tensors that are views of it own it together.
 struct Storage {
-  /// Allocates `bytes` bytes. discardable: parts may be returned to the system (Runtime::discard).
-  Storage(std::size_t bytes, Device device, bool discardable = false);
+  /// Allocates `bytes` bytes.
+  Storage(std::size_t bytes, Device device, Pages pages = Pages::kept);
   /// Uses memory of another owner; release() is called when no tensor uses it any more.
   Storage(void* data, std::size_t bytes, Device device, std::function<void()> release)
       : data(data), bytes(bytes), device(device), release(std::move(release)) {}
+  /// Gets the bytes of a block of the host, from byte `offset` on, when a view of it is first used. Until then it has
+  /// no memory on its device.
+  Storage(std::shared_ptr<Storage> host, std::size_t offset, std::size_t bytes, Device device)
+      : data(static_cast<std::byte*>(host->data) + offset),
+        bytes(bytes),
+        device(device),
+        on_host(true),
+        origin(std::move(host)) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -36,8 +48,9 @@ struct Storage {
   std::shared_ptr<MemoryCounts> counts;      // of the tracker that counts the bytes; null: none
   Writes writes;                             // version counters, by which backward detects writes in place
   std::function<void()> release;             // for memory of another owner; empty: the runtime's memory
-  bool on_host = false;                      // after offload(), until fetch(): data is not valid
+  bool on_host = false;                      // until fetch(): data is not valid after offload(), or of the host
   std::function<void(void* to)> copy_back;   // while on_host; empty in a dry run, which makes no copies
+  std::shared_ptr<Storage> origin;           // the block of the host that has the bytes until they are first used
 };
 }  // namespace detail
 
@@ -71,6 +84,11 @@ namespace detail {
 /// Moves the block of a device's tensor to host memory until a view of it is used. Does nothing for a tensor on the
 /// host, for a part of a block, and for memory of another owner. Until then, one thread at a time may use the block.
 void offload(const Tensor& t);
+
+/// A tensor with the elements of a tensor on the host, which go to the device when they are first used.
+Tensor moved_later(const Tensor& host, Device);
+/// The tensor on the host that has the elements of a moved_later() tensor; undefined if t has them.
+Tensor host_of(const Tensor& t);
 
 // Inline: they are most of the work of Tensor's methods.
 

@@ -38,14 +38,17 @@ Runtime& runtime_of(Device d) {
   return runtime(d.kind);
 }
 
+void* new_block(std::size_t bytes, Device d, detail::Pages pages) {
+  Runtime& by = runtime_of(d);
+  if (pages == detail::Pages::on_demand) return by.allocate_zeros(bytes, d);
+  return pages == detail::Pages::discardable ? by.allocate_discardable(bytes, d) : by.allocate(bytes, d);
+}
+
 }  // namespace
 
 // Never null, even for 0 bytes: an empty tensor is defined.
-detail::Storage::Storage(std::size_t n, Device d, bool discardable)
-    : data(discardable ? runtime_of(d).allocate_discardable(std::max<std::size_t>(n, 1), d)
-                       : runtime_of(d).allocate(std::max<std::size_t>(n, 1), d)),
-      bytes(n),
-      device(d) {
+detail::Storage::Storage(std::size_t n, Device d, Pages pages)
+    : data(new_block(std::max<std::size_t>(n, 1), d, pages)), bytes(n), device(d) {
   if (const MemoryScope* scope = MemoryScope::current()) {
     use = scope->kind();
     counts = scope->counts();
@@ -71,17 +74,21 @@ void detail::Storage::offload() {
   counts->add(MemoryKind::offloaded, static_cast<Index>(bytes));
 }
 void detail::Storage::fetch() {
+  const View all{data, {static_cast<Index>(bytes)}, DType::u8, device};
+  if (origin && skip_copies && skip_copies->skips(all)) return;  // a dry run uses no elements
   Runtime& by = runtime(device.kind);
   const std::size_t size = std::max<std::size_t>(bytes, 1);
   void* const fresh = by.allocate(size, device);
   try {
     if (copy_back) copy_back(fresh);
+    if (origin) by.copy(fresh, device, data, origin->device, bytes);
   } catch (...) {
     by.release(fresh, size, device);
     throw;
   }
   data = fresh;
   copy_back = nullptr;
+  origin = nullptr;
   on_host = false;
   if (!counts) return;
   counts->add(MemoryKind::offloaded, -static_cast<Index>(bytes));
@@ -90,7 +97,21 @@ void detail::Storage::fetch() {
 void detail::offload(const Tensor& t) {
   Storage& block = *t.impl()->block;
   const bool whole = t.view().bytes() == static_cast<Index>(block.bytes);
-  if (block.device.kind != DeviceKind::cpu && whole && !block.release) block.offload();
+  if (block.device.kind != DeviceKind::cpu && whole && !block.release && !block.origin) block.offload();
+}
+
+Tensor detail::moved_later(const Tensor& host, Device device) {
+  const Tensor::Impl& from = stored(host.impl(), "to");
+  (void)runtime_of(device).stream(device);  // throws for a device that does not exist
+  const auto bytes = static_cast<std::size_t>(host.view().bytes());
+  return wrap(std::make_shared<Storage>(from.block, from.offset, bytes, device), 0, from.shape, from.dtype);
+}
+Tensor detail::host_of(const Tensor& t) {
+  const Tensor::Impl& i = deref(t.impl(), "host_of");
+  const std::shared_ptr<Storage>& host = i.block->origin;
+  if (!host) return {};
+  const auto begin = static_cast<std::byte*>(i.block->data) - static_cast<std::byte*>(host->data);
+  return wrap(host, static_cast<std::size_t>(begin) + i.offset, i.shape, i.dtype);
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {

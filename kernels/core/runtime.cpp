@@ -47,8 +47,12 @@ bool set_runtime(DeviceKind kind, Runtime* runtime) {
   return true;
 }
 
+bool has_memory(const View& v) {
+  const auto bytes = static_cast<std::size_t>(v.bytes());
+  return v.device.kind == DeviceKind::cpu || runtime(v.device.kind).resident(v.data, bytes, v.device) == bytes;
+}
 void copy_block(const View& to, const View& from) {
-  if (detail::skip_copies != nullptr && detail::skip_copies->skips(from)) return;
+  if (detail::skip_copies != nullptr && detail::skip_copies->skips(from, to)) return;
   const Device by = from.device.kind == DeviceKind::cpu ? to.device : from.device;
   runtime(by.kind).copy(to.data, to.device, from.data, from.device, static_cast<std::size_t>(to.bytes()));
 }

@@ -35,7 +35,14 @@ class Runtime {
   /// As allocate(), for a block of which discard() may release parts: for large blocks that are unused for long
   /// periods.
   virtual void* allocate_discardable(std::size_t bytes, Device device) { return allocate(bytes, device); }
-  /// Releases a block of either allocate function, once all work submitted so far has finished. bytes, device: as at
+  /// As allocate_discardable(), for a block of zeros without physical memory, if the device can do that. On a GPU
+  /// restore() gives a part memory, and comes before its first use; on the host the first write does.
+  virtual void* allocate_zeros(std::size_t bytes, Device device) {
+    void* block = allocate_discardable(bytes, device);
+    zero(block, bytes, device);
+    return block;
+  }
+  /// Releases a block of an allocate function, once all work submitted so far has finished. bytes, device: as at
   /// allocation. Null does nothing.
   virtual void release(void* block, std::size_t bytes, Device device) noexcept = 0;
   /// Copies `bytes` bytes after all work submitted so far on both devices. A copy to the host is complete on return.
@@ -73,11 +80,10 @@ class Runtime {
   /// captured.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
   /// Maps physical memory for part of a block again. Call it after discard() and before the first write. Contents that
-  /// were discarded are undefined then, others stay. Throws Error if memory is out, or if memory is missing while a
-  /// graph is captured.
+  /// were discarded are undefined then, those of zero() and allocate_zeros() are 0, others stay. Throws Error if memory
+  /// is out, or if memory is missing while a graph is captured.
   virtual void restore(void* /*from*/, std::size_t /*bytes*/, Device) {}
-  /// Sets part of a block to zero and returns its physical memory, as far as it consists of whole pages. Only for the
-  /// host, whose pages come on demand.
+  /// As discard(), but the part is 0: on the host at once, whose pages come on demand, on a device after restore().
   virtual void zero(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
   /// Number of bytes of part of a block that have physical memory, as far as the system reports it, once all work
   /// submitted so far has finished. The default is all of them.
@@ -91,6 +97,8 @@ class Runtime {
 
 /// The runtime of a kind of device. Throws Error if this build or machine has none (open_backend() returns the reason).
 Runtime& runtime(DeviceKind kind);
+/// Whether all of a view may be used without restore(); always true on the host, whose pages come on demand.
+bool has_memory(const View&);
 /// Copies between two blocks of equal size. If either is on a device, that device's runtime copies.
 void copy_block(const View& to, const View& from);
 /// Registers a backend's runtime, when the backend is loaded. Always true.

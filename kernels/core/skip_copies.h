@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "kernels/core/view.h"
+#include "kernels/core/runtime.h"
 
 namespace trireme {
 
@@ -14,7 +14,7 @@ inline constinit thread_local SkipCopies* skip_copies = nullptr;
 }
 
 /// While it lives, copy_block() on this thread skips copies of more than `most` bytes, so that large blocks are never
-/// touched.
+/// touched, and copies from or to parts of blocks without memory.
 class SkipCopies {
  public:
   static constexpr std::size_t most = 1 << 16;
@@ -24,10 +24,10 @@ class SkipCopies {
   ~SkipCopies() { detail::skip_copies = before_; }
   SkipCopies(const SkipCopies&) = delete;
   SkipCopies& operator=(const SkipCopies&) = delete;
-  /// For copy_block(): whether to skip a copy of this source.
-  bool skips(const View& from) const {
+  /// For copy_block(): whether to skip a copy.
+  bool skips(const View& from, const View& to = {}) const {
     if (see_) see_(from);
-    return skip_ && static_cast<std::size_t>(from.bytes()) > most;
+    return skip_ && (static_cast<std::size_t>(from.bytes()) > most || !has_memory(from) || !has_memory(to));
   }
 
  private:

@@ -167,6 +167,15 @@ class CudaRuntime final : public Runtime {
     return block ? block : allocate(bytes, device);
   }
 
+  void* allocate_zeros(std::size_t bytes, Device device) override {
+    const On on(device, "allocate");
+    void* block = virtual_.allocate(on, bytes, false);
+    if (block) return block;
+    block = allocate(bytes, device);
+    ok(cudaMemsetAsync(block, 0, bytes, on.stream()), on.op());
+    return block;
+  }
+
   void release(void* block, std::size_t bytes, Device device) noexcept override {
     if (block == nullptr) return;
     try {
@@ -246,13 +255,8 @@ class CudaRuntime final : public Runtime {
   }
 
   /// The pool's memory stays: discarding its blocks only loses their contents, as the contract requires.
-  void discard(void* from, std::size_t bytes, Device device) noexcept override {
-    try {
-      const On on(device, "discard");
-      if (!virtual_.discard(on, from, bytes)) (void)cudaMemsetAsync(from, 0xff, bytes, on.stream());
-    } catch (...) {  // the device is gone, and its memory with it
-    }
-  }
+  void discard(void* from, std::size_t bytes, Device device) noexcept override { discard(from, bytes, device, false); }
+  void zero(void* from, std::size_t bytes, Device device) noexcept override { discard(from, bytes, device, true); }
   void restore(void* from, std::size_t bytes, Device device) override {
     if (virtual_.whole()) [[likely]]
       return;
@@ -268,6 +272,13 @@ class CudaRuntime final : public Runtime {
   void reset_peak() override { peak_.store(in_use(), std::memory_order_relaxed); }
 
  private:
+  void discard(void* from, std::size_t bytes, Device device, bool zero) noexcept {
+    try {
+      const On on(device, "discard");
+      if (!virtual_.discard(on, from, bytes, zero)) (void)cudaMemsetAsync(from, zero ? 0 : 0xff, bytes, on.stream());
+    } catch (...) {  // the device is gone, and its memory with it
+    }
+  }
   void* take(const On& on, std::size_t bytes) {
     void* block = nullptr;
     const auto ask = [&] { return cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), on.main_stream()); };

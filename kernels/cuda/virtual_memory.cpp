@@ -61,6 +61,9 @@ bool set_access(std::uintptr_t at, std::size_t bytes, const std::vector<int>& de
   }
   return driver().set_access(at, bytes, all.data(), all.size()) == CUDA_SUCCESS;
 }
+void set_bytes(const On& on, std::uintptr_t begin, std::uintptr_t end, int byte) {
+  ok(cudaMemsetAsync(reinterpret_cast<void*>(begin), byte, end - begin, on.main_stream()), on.op());
+}
 bool reaches(int device, int other) {
   int can = 0;
   return device == other || (cudaDeviceCanAccessPeer(&can, device, other) == cudaSuccess && can != 0);
@@ -120,11 +123,11 @@ bool VirtualMemory::map(Block& b, std::size_t first, std::size_t last) {
     if (device != b.device && card.chunk > 0 && reaches(device, b.device)) devices.push_back(device);
   const bool done = end == last && set_access(b.at(first), (last - first) * b.chunk, devices);
   for (std::size_t i = first; i < end; ++i)
-    done ? void(b.chunks[i] = {State::mapped, 0}) : void(driver().unmap(b.at(i), b.chunk));
+    done ? void(b.chunks[i] = {State::mapped}) : void(driver().unmap(b.at(i), b.chunk));
   return done;
 }
 
-void* VirtualMemory::allocate(const On& on, std::size_t bytes) {
+void* VirtualMemory::allocate(const On& on, std::size_t bytes, bool mapped) {
   for (bool again = false;; again = true) {
     std::unique_lock lock(mutex_);
     const std::size_t chunk = card(on.device().index).chunk;
@@ -132,9 +135,12 @@ void* VirtualMemory::allocate(const On& on, std::size_t bytes) {
     const std::size_t chunks = (bytes + chunk - 1) / chunk;
     CUdeviceptr begin = 0;
     if (driver().reserve(&begin, chunks * chunk, chunk, 0, 0) != CUDA_SUCCESS) return nullptr;
-    Block b{begin, bytes, chunk, on.device().index, std::vector<Chunk>(chunks)};
-    if (map(b, 0, chunks)) {
-      count_(static_cast<std::ptrdiff_t>(chunks * chunk));
+    Block b{begin, bytes, chunk, on.device().index, std::vector<Chunk>(chunks, Chunk{.zero = !mapped})};
+    if (!mapped || map(b, 0, chunks)) {
+      if (mapped)
+        count_(static_cast<std::ptrdiff_t>(chunks * chunk));
+      else
+        missing_.fetch_add(chunks, std::memory_order_relaxed);
       least_ = std::min<std::size_t>(least_, chunk);
       blocks_.emplace(begin, std::move(b));
       return reinterpret_cast<void*>(begin);
@@ -178,7 +184,7 @@ bool VirtualMemory::release(const On& on, void* block, std::size_t bytes) {
   return true;
 }
 
-bool VirtualMemory::discard(const On& on, void* from, std::size_t bytes) {
+bool VirtualMemory::discard(const On& on, void* from, std::size_t bytes, bool zero) {
   std::unique_lock lock(mutex_);
   Block* b = block_of(from);
   if (b == nullptr) return false;
@@ -189,12 +195,13 @@ bool VirtualMemory::discard(const On& on, void* from, std::size_t bytes) {
   const std::size_t last = end == b->begin + b->bytes ? b->chunks.size() : (end - b->begin) / b->chunk;
   const auto spoil = [&](std::uintptr_t at, std::uintptr_t stop) {
     if (at >= stop || b->chunks[(at - b->begin) / b->chunk].state == State::gone) return;
-    ok(cudaMemsetAsync(reinterpret_cast<void*>(at), nan_byte, stop - at, on.main_stream()), on.op());
+    set_bytes(on, at, stop, zero ? 0 : nan_byte);
   };
   const std::uintptr_t edge = std::min(end, b->at(first));
   spoil(begin, edge);
   spoil(std::max(edge, std::min(end, b->at(last))), end);
   if (first < last) leave(on, card(b->device), *b, first, last, false);
+  for (std::size_t i = first; i < last; ++i) b->chunks[i].zero = zero;
   reclaim_passed(lock, on, false);
   return true;
 }
@@ -212,15 +219,17 @@ bool VirtualMemory::restore(const On& on, void* from, std::size_t bytes) {
     for (std::size_t i = first; i < last && there; ++i) {
       if (b->chunks[i].state == State::mapped) continue;
       refuse_capture(on);
+      const Chunk before = b->chunks[i];
+      const bool leaving = before.state == State::leaving;
       std::size_t end = i + 1;
-      if (b->chunks[i].state == State::leaving) {
-        const std::uintptr_t stop = std::min(b->at(end), b->begin + b->bytes);
-        ok(cudaMemsetAsync(reinterpret_cast<void*>(b->at(i)), nan_byte, stop - b->at(i), on.main_stream()), on.op());
-        b->chunks[i] = {State::mapped, 0};
+      if (leaving) {
+        b->chunks[i] = {State::mapped};
       } else {
-        while (end < last && b->chunks[end].state == State::gone) ++end;
+        while (end < last && b->chunks[end].state == State::gone && b->chunks[end].zero == before.zero) ++end;
         if (!(there = map(*b, i, end))) break;
       }
+      if (leaving || before.zero)
+        set_bytes(on, b->at(i), std::min(b->at(end), b->begin + b->bytes), before.zero ? 0 : nan_byte);
       missing_.fetch_sub(end - i, std::memory_order_relaxed);
       count_(static_cast<std::ptrdiff_t>((end - i) * b->chunk));
     }
@@ -247,7 +256,7 @@ void VirtualMemory::unmap(const Batch& batch) {
   for (std::size_t i = batch.first; i < batch.last; ++i) {
     if (b.chunks[i].state != State::leaving || (b.chunks[i].batch != batch.number && !batch.ends)) continue;
     (void)driver().unmap(b.at(i), b.chunk);
-    b.chunks[i] = {State::gone, 0};
+    b.chunks[i].state = State::gone;
   }
   if (!batch.ends) return;
   missing_.fetch_sub(b.chunks.size(), std::memory_order_relaxed);

@@ -21,19 +21,19 @@ class VirtualMemory {
   /// count(bytes) is called when chunks come into use (positive) or leave use (negative), in stream order.
   explicit VirtualMemory(std::function<void(std::ptrdiff_t bytes)> count) : count_(std::move(count)) {}
 
-  /// A block with memory for all of it. Null if it is smaller than a chunk, or if the device, its driver or the
-  /// remaining memory does not allow it.
-  void* allocate(const On&, std::size_t bytes);
+  /// A block with memory for all of it, or without memory (mapped: false), until restore() fills it with 0. Null if it
+  /// is smaller than a chunk, or if the device, its driver or the remaining memory does not allow it.
+  void* allocate(const On&, std::size_t bytes, bool mapped = true);
   /// Releases a block in stream order. False if it is not from allocate().
   bool release(const On&, void* block, std::size_t bytes);
-  /// Releases the chunks that are entirely in a part of a block, in stream order; the rest of the part becomes NaN.
-  /// False if the part is in no block of allocate().
-  bool discard(const On&, void* from, std::size_t bytes);
+  /// Releases the chunks that are entirely in a part of a block, in stream order; the rest of the part becomes NaN
+  /// (zero: 0). False if the part is in no block of allocate().
+  bool discard(const On&, void* from, std::size_t bytes, bool zero = false);
   /// Whether all chunks of all blocks have memory, so that restore() has nothing to do. One atomic load.
   bool whole() const { return missing_.load(std::memory_order_relaxed) == 0; }
-  /// Gives all of a part of a block memory again. Contents are undefined; discarded contents do not come back. False if
-  /// there is no memory. Throws Error for a missing chunk while a graph is captured, which would use the chunk in every
-  /// launch.
+  /// Gives all of a part of a block memory again. Contents are undefined, or 0 in chunks that are marked so; discarded
+  /// contents do not come back. False if there is no memory. Throws Error for a missing chunk while a graph is
+  /// captured, which would use the chunk in every launch.
   bool restore(const On&, void* from, std::size_t bytes);
   /// Bytes of a part of a block that have memory and are not discarded.
   std::size_t resident(const void* from, std::size_t bytes);
@@ -47,6 +47,7 @@ class VirtualMemory {
   struct Chunk {
     State state = State::gone;
     std::uint64_t batch = 0;  // release batch of the chunk
+    bool zero = false;        // without memory or leaving: restore() fills it with 0
   };
   struct Block {
     std::uintptr_t begin;

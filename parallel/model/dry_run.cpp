@@ -16,6 +16,7 @@
 #include "kernels/contracts/mixed_scale.h"
 #include "kernels/contracts/norm.h"
 #include "kernels/core/named_range.h"
+#include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
 #include "parallel/model/part_memory.h"
 #include "parallel/model/weight_reads.h"
@@ -52,7 +53,8 @@ double operations_of(const LaunchWatch::Call& call) {
 
 bool runs_dry(const LaunchWatch::Call& call) {
   const std::string_view op = call.op;
-  return (op == kernel::Fill::name && call.operands[0].bytes() <= 1 << 20) || op == kernel::BatchNormMerge::name;
+  const View& y = call.operands[0];
+  return (op == kernel::Fill::name && y.bytes() <= 1 << 20 && has_memory(y)) || op == kernel::BatchNormMerge::name;
 }
 
 namespace {

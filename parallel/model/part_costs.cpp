@@ -25,14 +25,25 @@ StepContext alone() {
 }  // namespace
 
 std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, const Tensor& x, int runs,
-                                    bool keeps_gradients) {
+                                    bool keeps_memory) {
   check(x.dim(0) > 0 && runs > 0, "measure_costs", "{} rows and {} runs: there must be at least one of each", x.dim(0),
         runs);
   const StepScope scope(alone());
-  const auto release = [&](const Slice& gradients) {
-    if (!keeps_gradients) release_gradients(parameters, gradients, {gradients.begin, gradients.begin});
+  const FlatBuffer& values = parameters.values();
+  std::vector<Slice> absent;  // weights without memory, by part
+  for (const PartInfo& part : chain.parts(parameters))
+    if (!keeps_memory && resident_bytes(values, part.slice) == 0) absent.push_back(part.slice);
+  const auto release = [&](const Slice& slice) {
+    if (keeps_memory) return;
+    release_gradients(parameters, slice, {slice.begin, slice.begin});
+    for (const Slice& s : absent)
+      if (slice.begin <= s.begin && s.end <= slice.end) zero_pages(values, s);
   };
   const SpendOn timed = [&](PartInfo& part, ActionKind kind, double& cost, const std::function<void()>& pass) {
+    if (!keeps_memory && kind == ActionKind::forward) {
+      restore_pages(values, part.slice);
+      for (const Slice& tied : part.tied) restore_pages(values, tied);
+    }
     cost = runtime(x.device().kind).timed(x.device(), pass);
     if (kind == ActionKind::backward_weight) release(part.slice);
   };

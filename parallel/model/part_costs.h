@@ -8,10 +8,10 @@ namespace trireme {
 
 /// Measures forward and both halves of backward of every part on the rows of x (a micro-batch of at least one row).
 /// Each runs `runs` times after a warm-up; the shortest time counts. Values and running statistics are unchanged;
-/// gradients are cleared at the end. Bytes count the tensors' elements. keeps_gradients: false: their memory is
-/// returned to the system after each part, for models larger than a rank; backward then takes longer.
-std::vector<PartCost> measure_costs(const Chain&, Parameters&, const Tensor& x, int runs = 5,
-                                    bool keeps_gradients = true);
+/// gradients are cleared at the end. Bytes count the tensors' elements. keeps_memory: false: after each part the memory
+/// of gradients, and of weights that had none, returns to the system, for models larger than a rank; backward then
+/// takes longer.
+std::vector<PartCost> measure_costs(const Chain&, Parameters&, const Tensor& x, int runs = 5, bool keeps_memory = true);
 /// Counts the costs by a dry run (parallel/model/dry_run.h) for a machine with that many operations per second; equal
 /// on all machines. x: only shape, type and device matter.
 std::vector<PartCost> count_costs(const Chain&, Parameters&, const Tensor& x, double operations_per_second = 1e12);

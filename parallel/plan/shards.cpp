@@ -41,6 +41,22 @@ void restore_pages(const FlatBuffer& flat, const Slice& slice) {
   }
 }
 
+void zero_pages(const FlatBuffer& flat, const Slice& slice) {
+  for (const Slice& s : flat.cut(slice)) {
+    const View v = flat.rows(s.begin, s.end).view();
+    runtime(v.device.kind).zero(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+  }
+}
+
+std::size_t resident_bytes(const FlatBuffer& flat, const Slice& slice) {
+  std::size_t bytes = 0;
+  for (const Slice& s : flat.cut(slice)) {
+    const View v = flat.rows(s.begin, s.end).view();
+    bytes += runtime(v.device.kind).resident(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+  }
+  return bytes;
+}
+
 void release_gradients(Parameters& parameters, const Slice& slice, const Slice& but) {
   release_pages(parameters.grads(), slice, but);
   const auto& entries = parameters.entries();

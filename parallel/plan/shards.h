@@ -17,6 +17,10 @@ Slice shard_of(const Action&, int rank, int ranks);
 std::string shard_axis(const Program&);
 /// Allocates physical memory for a slice again; call it before the whole slice is written.
 void restore_pages(const FlatBuffer&, const Slice&);
+/// Bytes of a slice that have physical memory (Runtime::resident).
+std::size_t resident_bytes(const FlatBuffer&, const Slice&);
+/// Sets a slice to 0 and returns its physical memory to the system; call restore_pages() before its next use.
+void zero_pages(const FlatBuffer&, const Slice&);
 /// Returns the physical memory of a slice of the gradients to the system, except that of the shard `but`. The next
 /// backward allocates it again.
 void release_gradients(Parameters&, const Slice&, const Slice& but);

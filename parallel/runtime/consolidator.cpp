@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "framework/autograd/node.h"
 #include "framework/autograd/tape.h"
 #include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
@@ -101,6 +102,19 @@ void Consolidator::release() {
   begin_step();
   for (const Action& a : shared_)
     if (drops_) release_values(parameters_, a.slice, shard_of(a, mesh_.index(a.peer.axis), mesh_.size(a.peer.axis)));
+}
+
+CheckpointShard Consolidator::allocate() {
+  release();
+  CheckpointShard shard = checkpoint_shard();
+  const std::vector<Slice> all{{0, parameters_.size()}};
+  for (const Slice& s : stages_ || drops_ ? shard.holds : all) restore_pages(parameters_.values(), s);
+  if (std::ranges::any_of(program().actions, [](const Action& a) { return drops(a, OperandKind::gradients); }))
+    return shard;  // each backward allocates them
+  const std::vector<Slice> own = stages_ ? plan_.updated(static_cast<std::size_t>(program_)) : all;
+  for (const Parameters::Entry& e : parameters_.entries())
+    if (overlaps(own, e.slice) && e.tensor.device().kind != DeviceKind::cpu) detail::restore_grad(e.tensor);
+  return shard;
 }
 
 CheckpointShard Consolidator::checkpoint_shard() {

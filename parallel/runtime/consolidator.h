@@ -29,6 +29,9 @@ class Consolidator {
   /// Frees the weights that a step would not leave on this rank: other stages' weights, and other ranks' shards if the
   /// plan drops them after use (zero(3)).
   void release();
+  /// As release(), for a store without memory (ParameterStore, drawn_later): allocates what a step leaves on this rank.
+  /// Returns checkpoint_shard().
+  CheckpointShard allocate();
   /// The state that this rank writes to checkpoints; the caller sets CheckpointShard::all_gather. If several ranks hold
   /// the same state, the first of them along each mesh axis writes it.
   CheckpointShard checkpoint_shard();

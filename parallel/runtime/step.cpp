@@ -38,7 +38,7 @@ struct Step::Impl {
         strategy(std::move(s).value_or(mesh.world().size() > 1 ? data_parallel() : Strategy())),
         model(agreed(std::move(m), l, optimizer_config)),
         chain(model, options.keep_outputs ? Loss() : l),
-        parameters(model),
+        parameters(model, options.initialize.has_value()),
         optimizer(parameters, std::move(optimizer_config), options.optimizer),
         plan(make_plan(strategy, chain, l, optimizer, mesh, options)),
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
@@ -78,8 +78,7 @@ struct Step::Impl {
   }
 
   void draw_weights(std::uint64_t seed) {
-    consolidator.release();
-    initial->draw(parameters, consolidator.checkpoint_shard(), seed);
+    initial->draw(parameters, consolidator.allocate(), seed);
     initial.reset();
   }
 

@@ -49,8 +49,8 @@ struct StepOptions {
   /// - gather_weights(), StepProbe::record() and a step with other shapes drop the graph. The memory of one step stays
   ///   allocated until the next capture.
   bool cuda_graphs = false;
-  /// Deferred initialization, for a model that was made under SkipInit (framework/layers/init.h). After the model is
-  /// divided, each rank draws the weights and buffers that it holds between steps, with the bits of
+  /// Deferred initialization, for a model that was made and placed under SkipInit (framework/layers/init.h). After the
+  /// model is divided, each rank draws the weights and buffers that it holds between steps, with the bits of
   /// initialize(model, *initialize). No rank ever writes the whole model. None: the caller has initialized the model,
   /// and rank 0 sends its weights to all ranks that hold the same.
   std::optional<std::uint64_t> initialize = {};

@@ -23,12 +23,12 @@ namespace {
 /// Measures costs on the example, on rank 0, so that all ranks cut alike; in virtual time they are counted. Layers that
 /// are split over ranks need all ranks.
 void measure_parts(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example,
-                   bool all, bool keeps_gradients, World& world) {
+                   bool all, bool keeps_memory, World& world) {
   std::vector<PartCost> costs(parts.size());
   if (world.clock())
     costs = count_costs(chain, parameters, example, world.clock()->cluster().flops);
   else if (world.rank() == 0 || all)
-    costs = measure_costs(chain, parameters, example, 5, keeps_gradients);
+    costs = measure_costs(chain, parameters, example, 5, keeps_memory);
   std::vector<double> numbers;
   for (const PartCost& c : costs)
     for (double number :

@@ -297,6 +297,7 @@ ShardSpec::Ptr summed_spec(const Leaves& leaves, const Leaf& leaf) {
 
 /// This rank's part. Zeros of a weight that is drawn later are read, but not written (SkipInit).
 Tensor part_of(const Tensor& whole, const ShardSpec& spec) {
+  if (const Tensor host = detail::host_of(whole)) return detail::moved_later(part_of(host, spec), whole.device());
   if (whole.device().kind != DeviceKind::cpu) return relayout(whole, spec);
   const Tensor mine = Tensor::empty(spec.block(), whole.dtype());
   zero_untouched(mine);

@@ -5,6 +5,7 @@
 #include "framework/io/weights.h"
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
+#include "framework/layers/on.h"
 #include "kernels/core/runtime.h"
 #include "models/registry/models.h"
 #include "parallel/model/memory.h"
@@ -54,6 +55,9 @@ Module text_model(const std::string& name) {
   return make_model(name, {.input = {8}, .classes = 96, .arch = {.layers = 4, .heads = 4, .width = 128}});
 }
 
+/// Chunks of a device's memory are larger than the models of most tests.
+bool on_host() { return test_device(processes()).kind == DeviceKind::cpu; }
+
 double resident_bytes(const Tensor& t) {
   const View v = t.view();
   return static_cast<double>(runtime(v.device.kind).resident(v.data, static_cast<std::size_t>(v.bytes()), v.device));
@@ -84,13 +88,15 @@ template <class F>
 auto with_deferred(const std::function<Module()>& model, const Layout& layout, F&& body) {
   return on_ranks(ranks_of(layout.mesh), [&](World& world) {
     Mesh mesh(world, layout.mesh);
+    const Device device = test_device(world);
     Module undrawn;
     {
       const SkipInit drawn_below;
       undrawn = model();
+      place(undrawn, device);
     }
     Step step(undrawn, cross_entropy, Sgd{.lr = 0.1}, mesh, parse_strategy(layout.strategy),
-              {.initialize = 5, .profile = {.example = words(2)}});
+              {.initialize = 5, .profile = {.example = words(2).to(device)}});
     return body(step, mesh);
   });
 }
@@ -124,7 +130,7 @@ TEST_CASE("a box of a tensor is drawn as the whole") {
     }
 }
 
-TEST_CASE("each rank draws what it holds, with the bits of the whole model") {
+TEST_CASE("each rank draws what it holds, with the bits of the whole model", "[device]") {
   const SmallPages small;
   const std::vector<std::pair<std::string, DType>> models{
       {"gpt2", DType::f32}, {"llama", DType::f32}, {"llama", DType::f64}};
@@ -144,9 +150,49 @@ TEST_CASE("each rank draws what it holds, with the bits of the whole model") {
         return std::tuple(held, gradients, numbers_of(step.parameters()));
       });
       CHECK(drawn == expected);
-      CHECK(share < layout.share);
-      CHECK(gradients < 0.05);  // pages at the ends of the block
+      if (on_host()) CHECK(share < layout.share);
+      if (on_host()) CHECK(gradients < 0.05);  // pages at the ends of the block
     }
+  }
+}
+
+TEST_CASE("construction and the first step take no more memory of a device than later steps", "[device]") {
+  if (on_host()) {
+    SUCCEED("on the host, pages get memory on demand");
+    return;
+  }
+  if (threads_only()) return;
+  // share: of the weights, and of gradients that a rank keeps, with the chunks of 2 MiB at their edges
+  for (const Layout& layout : {Layout{"data_parallel", {{"data", 2}}, 2.1}, Layout{"zero(2)", {{"data", 2}}, 1.1},
+                               Layout{"zero(3)", {{"data", 2}}, 0.7}, Layout{"tensor", {{"tensor", 2}}, 1.1},
+                               Layout{"tensor | zero(3)", {{"data", 2}, {"tensor", 2}}, 0.45},
+                               Layout{"pipeline(micro=2)", {{"pipe", 2}}, 1.1}}) {
+    INFO(layout.strategy << " on " << to_string(layout.mesh));
+    Runtime& gpus = runtime(DeviceKind::cuda);
+    gpus.reset_peak();
+    const std::size_t before = gpus.in_use();
+    const auto model = [] {
+      return make_model("gpt2", {.input = {8}, .classes = 96, .arch = {.layers = 4, .heads = 4, .width = 640}});
+    };
+    const auto [construction, first, later] = with_deferred(model, layout, [&](Step& step, Mesh& mesh) {
+      const Tensor x = words(2).to(test_device(mesh.world()));
+      const Index weights = step.parameters().count() * size_of(step.parameters().dtype()) * mesh.world().size();
+      const auto peak = [&] {  // of all ranks
+        mesh.world().comm().barrier();
+        const std::size_t bytes = gpus.peak() - before;
+        mesh.world().comm().barrier();
+        return static_cast<double>(bytes) / static_cast<double>(weights);
+      };
+      const double construction = peak();
+      (void)step(x, x).item();
+      const double first = peak();
+      if (mesh.world().main()) gpus.reset_peak();
+      (void)peak();
+      (void)step(x, x).item();
+      return std::tuple(construction, first, peak());
+    });
+    CHECK(construction < layout.share);
+    CHECK(first < 1.02 * later);
   }
 }
 
@@ -165,9 +211,34 @@ TEST_CASE("weights that are drawn later take no memory in any type") {
   }
 }
 
-TEST_CASE("running statistics and custom distributions are drawn, too") {
+TEST_CASE("running statistics and custom distributions are drawn, too", "[device]") {
   const auto model = [] {
     return Module(Sequential{Embedding(96, 12), flatten, Linear(96, 32), BatchNorm(32), relu, Linear(32, 96)});
+  };
+  Module whole = model();
+  initialize(whole, 5);
+  const Numbers expected = numbers_of(Parameters(whole));
+  for (const Layout& layout : layouts()) {
+    if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
+    if (layout.strategy.find("interleaved") != std::string::npos) continue;
+    INFO(layout.strategy << " on " << to_string(layout.mesh));
+    CHECK(with_deferred(model, layout, [&](Step& step, Mesh&) {
+            step.gather_weights();
+            return numbers_of(step.parameters());
+          }) == expected);
+  }
+}
+
+/// A layer whose weight has no Init, so that it keeps its values.
+struct Kept {
+  Tensor operator()(const Tensor& x) const { return linear(x, weight); }
+  void visit(const StateVisitor& v) { v("weight", weight, StateKind::weight); }
+  Tensor weight = uniform({1024, 1024}, -0.1, 0.1, 3);
+};
+
+TEST_CASE("weights without a distribution keep their values", "[device]") {
+  const auto model = [] {
+    return Module(Sequential{Embedding(96, 12), flatten, Linear(96, 1024), Kept(), relu, Linear(1024, 96)});
   };
   Module whole = model();
   initialize(whole, 5);
@@ -220,7 +291,7 @@ TEST_CASE("a model is evaluated where its weights are") {
   }
 }
 
-TEST_CASE("weights of a file are read by the ranks that hold them") {
+TEST_CASE("weights of a file are read by the ranks that hold them", "[device]") {
   const SmallPages small;
   const Temporary folder;
   Module whole = text_model("gpt2");
@@ -243,7 +314,7 @@ TEST_CASE("weights of a file are read by the ranks that hold them") {
                         return std::pair(held, all_fit ? numbers_of(step.parameters()) : Numbers());
                       });
     CHECK(read == expected);
-    CHECK(share < layout.share);
+    if (on_host()) CHECK(share < layout.share);
   }
   const Layout zero{"zero(3)", {{"data", 2}}, 1};
   if (under_mpi() && processes().size() != 2) return;

@@ -221,6 +221,7 @@ Module make_model(const TrainerOptions& c, ModelOptions options, Device device) 
 }
 
 Module make_undrawn_model(const TrainerOptions& c, ModelOptions options, Device device) {
+  const SkipInit moved_below;
   Module model = undrawn(c, std::move(options));
   move_to(model, c, device);
   return model;

@@ -136,6 +136,31 @@ TEST_CASE("loss scaling: f16 trains, and a step that overflows changes no weight
   CHECK(StepResume(step).loss_scale().scale == 0x1p39);
 }
 
+TEST_CASE("weights that are placed under SkipInit go to a device when they are first used") {
+  if (no_device()) return;
+  const Runtime& gpus = runtime(DeviceKind::cuda);
+  const auto make = [](Device device) {
+    const SkipInit zeros;
+    return Module(Sequential{on(device, Linear(64, 2048)), on(device, Linear(2048, 8))});
+  };
+  const auto numbers = [](Module model) {
+    std::vector<Values> all;
+    model.visit(StateVisitor([&](const NamedState& leaf) { all.push_back(leaf.tensor->to_vector()); }));
+    return all;
+  };
+  const std::size_t before = gpus.in_use();
+  Module model = make(cuda());
+  CHECK(gpus.in_use() == before);
+  CHECK_ERROR(make(cuda(99)), device, "cuda:99");
+  Module host = make(cpu());
+  initialize(host, 3);
+  initialize(model, 3);
+  CHECK(gpus.in_use() - before >= 2048 * (64 + 8) * sizeof(float));
+  CHECK(numbers(model) == numbers(host));
+  const Parameters whole(make(cuda()));  // without the Step
+  CHECK(whole.values().to_vector() == Values(static_cast<std::size_t>(whole.size())));
+}
+
 TEST_CASE("under ZeRO devices have no memory for what other ranks hold") {
   if (no_device()) return;
   constexpr Index wide = 4096, narrow = 512;

@@ -96,6 +96,49 @@ TEST_CASE("parts of a block are given back and come again: random ones, beside a
   CHECK(used() == before);
 }
 
+TEST_CASE("parts of a block of zeros get memory when they are restored, and are 0 then", "[cuda_emulator]") {
+  Runtime& r = device_runtime();
+  r.synchronize(cuda(0));
+  const std::size_t before = r.in_use(), n = 4 * floats + 1000, bytes = n * sizeof(float);
+  auto* data = static_cast<float*>(r.allocate_zeros(bytes, cuda(0)));
+  const auto all = [&](std::size_t begin, std::size_t end, float value) {
+    return std::ranges::all_of(read(data + begin, end - begin), [&](float v) { return v == value; });
+  };
+  CHECK(r.in_use() == before);
+  CHECK(r.resident(data, bytes, cuda(0)) == 0);
+  CHECK_FALSE(emulator::is_accessible(data, 4, 0));
+  r.discard(data + floats / 2, 2 * floats * sizeof(float), cuda(0));  // the second chunk is no longer 0
+  r.restore(data + floats / 2, chunk, cuda(0));
+  CHECK(r.in_use() - before == 2 * chunk);
+  CHECK(all(0, floats, 0));
+  r.restore(data, bytes, cuda(0));
+  CHECK(r.in_use() - before == 5 * chunk);
+  CHECK(all(2 * floats, n, 0));
+  const std::vector<float> ones(n, 1);
+  const auto fill = [&] { r.copy(data, cuda(0), ones.data(), cpu(), bytes); };
+  fill();
+  r.zero(data + floats / 2, 2 * chunk, cuda(0));  // its chunk is still leaving when it comes back
+  CHECK(r.in_use() - before == 4 * chunk);
+  r.restore(data + floats, chunk, cuda(0));
+  CHECK(all(0, floats / 2, 1));
+  CHECK(all(floats / 2, 2 * floats + floats / 2, 0));
+  CHECK(all(2 * floats + floats / 2, n, 1));
+  fill();
+  r.zero(data + 3 * floats, bytes - 3 * chunk, cuda(0));
+  r.synchronize(cuda(0));
+  r.release(r.allocate(1, cuda(0)), 1, cuda(0));  // unmaps
+  CHECK_FALSE(emulator::is_accessible(data + 3 * floats, 4, 0));
+  r.restore(data, bytes, cuda(0));
+  CHECK(all(0, 3 * floats, 1));
+  CHECK(all(3 * floats, n, 0));
+  r.zero(data, bytes, cuda(0));
+  r.discard(data, bytes, cuda(0));  // an end to the zeros
+  r.release(data, bytes, cuda(0));
+  r.synchronize(cuda(0));
+  r.release(r.allocate(1, cuda(0)), 1, cuda(0));
+  CHECK(r.in_use() == before);
+}
+
 TEST_CASE("the driver's virtual memory refuses what CUDA's does", "[cuda_emulator]") {
   CUmemAllocationProp kind{};
   kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
