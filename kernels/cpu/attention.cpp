@@ -36,6 +36,32 @@ void online_softmax(typename P::Acc* scores, const Place& at, typename P::Acc* m
   });
 }
 
+/// As online_softmax(), for the scores of one query [keys], with the same bits.
+template <class P>
+void online_softmax_of_one(typename P::Acc* scores, Index keys, typename P::Acc& m, typename P::Acc& l,
+                           typename P::Acc& alpha) {
+  P::run([=, &m, &l, &alpha] {
+    using Vector = typename P::Vector;
+    using A = typename P::Acc;
+    constexpr auto infinity = std::numeric_limits<A>::infinity();
+    A top = m;
+    for (Index j = 0; j < keys; ++j) top = scores[j] > top ? scores[j] : top;
+    const A from = top == -infinity ? A{} : top;
+    Vector shrunk = Vector{} + (m - from);
+    exp_of<P>(shrunk);
+    A sum{};
+    for (Index j = 0; j < keys; j += P::lanes) {
+      Vector& x = vector_at<P>(scores + j);
+      x -= from;
+      exp_of<P>(x);
+      for (Index i = 0; i < std::min<Index>(P::lanes, keys - j); ++i) sum += x[i];
+    }
+    m = top;
+    l = l * shrunk[0] + sum;
+    alpha = shrunk[0];
+  });
+}
+
 /// A thread's blocks of queries, and their keys and values: copies or, if no other block uses them, the tensors.
 template <class P, class T>
 class ForwardBlocks {
@@ -57,6 +83,7 @@ class ForwardBlocks {
         values_(P::per_word == 1 ? room_ * e_.words : room_ * e_.words + room_ / 2 * e_.columns),
         queries_(query_block * e_.words),
         turned_(e_.words * query_block),
+        keys_of_one_(job.s.queries % query_block == 1 ? e_.words * key_block : 0),
         scores_(key_block * query_block),
         paired_(key_block * query_block),
         factors_(job.args.dropout > 0 ? key_block * query_block : 0),
@@ -98,9 +125,35 @@ class ForwardBlocks {
     std::fill_n(m_, query_block, -std::numeric_limits<A>::infinity());
     std::fill_n(l_, query_block, A{});
     std::fill_n(static_cast<A*>(sums_), query_block * e_.columns, A{});
-    for (Index from = 0; from < end; from += key_block)
-      add_keys({n, h, first, count, from, std::min(key_block, end - from)});
+    const bool one = count == 1 && job_.slope(h) == 0 && job_.args.dropout == 0;
+    for (Index from = 0; from < end; from += key_block) {
+      const Place at{n, h, first, count, from, std::min(key_block, end - from)};
+      if constexpr (P::per_word == 1)
+        if (one) {
+          add_keys_of_one(at);
+          continue;
+        }
+      add_keys(at);
+    }
     store(n, h, first, count);
+  }
+  /// As add_keys(), for one query, which attends to all keys: vectors run along the keys, with the same bits.
+  void add_keys_of_one(const Place& at) requires(P::per_word == 1) {
+    const Word* const keys = left_.first + at.from * left_.step;
+    const Index whole = at.keys / P::lanes * P::lanes;
+    transpose<P>(keys_of_one_, key_block, keys, left_.step, whole, e_.words);
+    multiply<P, false, Into::scaled>({scores_, key_block, queries_, e_.words, keys_of_one_, key_block, 1, whole,
+                                      e_.depth, static_cast<A>(job_.args.scale)});
+    P::run([&] {
+      for (Index j = whole; j < at.keys; ++j) {
+        A sum{};
+        for (Index d = 0; d < e_.depth; ++d) sum += queries_[d] * keys[j * left_.step + d];
+        scores_[j] = sum * static_cast<A>(job_.args.scale);
+      }
+    });
+    online_softmax_of_one<P>(scores_, at.keys, m_[0], l_[0], alpha_[0]);
+    multiply<P, true, Into::rescaled>({sums_, e_.columns, scores_, 1, right_.first + at.from * right_.step, right_.step,
+                                       1, e_.columns, at.keys, A{1}, alpha_});
   }
   void add_keys(const Place& at) {
     constexpr Index few = 3;  // rows that are faster one by one
@@ -152,7 +205,7 @@ class ForwardBlocks {
     Index step;  // elements from one row to the next
   };
   Matrix left_ = {}, right_ = {};  // current keys and values
-  Buffer<Word> keys_, values_, queries_, turned_;
+  Buffer<Word> keys_, values_, queries_, turned_, keys_of_one_;
   Buffer<A> scores_;
   Buffer<Word> paired_;
   Buffer<A> factors_, sums_;

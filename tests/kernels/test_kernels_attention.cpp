@@ -304,6 +304,37 @@ TEST_CASE("attention equals the definition for random shapes, strides and option
   }
 }
 
+// Text is generated token by token, and evaluated whole.
+TEST_CASE("a query alone has the bits that it has among others") {
+  for (int round = 0; round < 60; ++round) {
+    const Index samples = pick(1, 2), keys = pick(1, 3) == 1 ? pick(1, 20) : pick(1, 300), groups = pick(1, 2),
+                heads = groups * pick(1, 3), width = pick(1, 2) == 1 ? 16 * pick(1, 5) : pick(1, 70),
+                queries = pick(2, 60);
+    for (const DType t : all_types) {
+      INFO(name_of(t) << " N " << samples << " H " << heads << " G " << groups << " D " << width << " Tk " << keys);
+      Fenced k({samples, keys, groups, width}, t), v({samples, keys, groups, width}, t);
+      fill(k, random_numbers(k.view().numel()));
+      fill(v, random_numbers(v.view().numel()));
+      const Numbers one = random_numbers(samples * heads * width);
+      Numbers all;
+      for (Index n = 0; n < samples; ++n)
+        for (Index i = 0; i < queries; ++i)
+          all.insert(all.end(), one.begin() + n * heads * width, one.begin() + (n + 1) * heads * width);
+      const auto outputs = [&](Index count, const Numbers& q) {
+        Fenced x({samples, count, heads, width}, t), o({samples, count, heads, width}, t),
+            stats({samples, heads, count, 2}, wide_type(t));
+        fill(x, q);
+        run<kernel::Attention>(o.view(), stats.view(), x.view(), k.view(), v.view(), AttentionArgs{.scale = 0.7});
+        return o.numbers();
+      };
+      const Numbers alone = outputs(1, one), among = outputs(queries, all);
+      for (Index n = 0; n < samples; ++n)
+        CHECK(std::equal(alone.begin() + n * heads * width, alone.begin() + (n + 1) * heads * width,
+                         among.begin() + n * queries * heads * width));
+    }
+  }
+}
+
 TEST_CASE("attention of scores far apart picks values: exact, and the scores get no gradient") {
   for (const bool causal : {false, true}) {
     Problem p{.samples = 2, .queries = 110, .keys = 110, .heads = 4, .kv_heads = 2, .width = 112};
