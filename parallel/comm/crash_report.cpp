@@ -16,8 +16,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <new>
 #include <string_view>
+#include <utility>
 
 #include "kernels/core/error.h"
 #include "parallel/comm/flight_recorder.h"
@@ -32,7 +34,7 @@ std::atomic<int> also = 0;        // process to kill together with this one
 std::array<char, 1024> reason{};  // reason of a crash() call; empty: the signal is the reason
 pthread_t crasher{};              // the thread that called crash()
 std::atomic<bool> reported = false;
-std::atomic<void (*)(const std::string&)> leave = nullptr;
+std::function<void(const std::string&)> leave;
 const int crash_status = exit_status(ErrorKind::communicator),  // exit status of crash(), for the signal handler
     exhausted_status = exit_status(ErrorKind::out_of_memory);
 constexpr std::string_view no_memory =
@@ -256,11 +258,12 @@ void crash(pthread_t thread, const std::string& why, bool tells, int and_process
   crasher = ::pthread_self();
   ::pthread_kill(thread, SIGABRT);
   for (int i = 0; i < 1000 && !reported; ++i) ::usleep(10'000);  // the handler has 10 s to write
-  if (const auto call = leave.load(); call && and_process <= 1) call(why);
+  ::alarm(10);                                                   // end even if the others cannot be told
+  if (leave && and_process <= 1) leave(why);
   ::_exit(crash_status);
 }
 
-void leave_at_crash(void (*call)(const std::string& reason)) { leave = call; }
+void leave_at_crash(std::function<void(const std::string& reason)> call) { leave = std::move(call); }
 
 void write_crash_report(const char* reason, std::string_view kind) {
   if (const FlightRecorder* r = FlightRecorder::current()) write_report(*r, reason, false, kind);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -22,9 +23,9 @@ void report_crashes();
 /// then contain. tell: first print the reason to stderr. and_process: a process of this host to kill after the reports
 /// are written; 0: none. Without report_crashes() SIGABRT kills the process. Does not return.
 [[noreturn]] void crash(pthread_t thread, const std::string& reason, bool tell = true, int and_process = 0);
-/// What crash() calls after the reports are written, with its reason, in its own thread; null: nothing. It is not
-/// called if crash() kills another process.
-void leave_at_crash(void (*call)(const std::string& reason));
+/// Sets what crash() calls after the reports are written, with its reason, in its own thread; empty: nothing. crash()
+/// must not run meanwhile. It does not make the call if it kills another process.
+void leave_at_crash(std::function<void(const std::string& reason)> call);
 /// Writes the report of this thread's rank, without a stack: {"rank", "ranks", "host", "process", "reason", "kind",
 /// "phase", "step", "resident_bytes", "stack": ["library+0x12 (function)", ...], "now", "waits_since", "entries":
 /// [{"number", "what", "begun", "ended"}, ...]}; times are in microseconds, the oldest entry comes first. "ended" is

@@ -287,15 +287,13 @@ class Process : public MpiProcess {
     engine_ = std::make_shared<Engine>(flag ? *flag : own_flag_, flag != nullptr);
     if (all_reachable()) engine_->token = token_;
     if (!flag_ends_all()) return;
-    static Process* only = nullptr;
-    only = this;
-    leave_at_crash([](const std::string& why) {
-      (void)only->engine_->abort_flag.is_teller();  // this rank has printed the reason
-      only->engine_->abort_flag.raise({why, ErrorKind::communicator});
-      only->meet_leaving(2);
+    leave_at_crash([this](const std::string& why) {
+      (void)engine_->abort_flag.is_teller();  // this rank has printed the reason
+      engine_->abort_flag.raise({why, ErrorKind::communicator});
+      meet_leaving(2);
     });
   }
-  ~Process() override { leave_at_crash(nullptr); }
+  ~Process() override { leave_at_crash({}); }
   bool leave() override {
     engine_->stop();
     // Custom wait: ranks may arrive late, and MPI's wait would use a core meanwhile.
