@@ -188,14 +188,17 @@ bool VirtualMemory::discard(const On& on, void* from, std::size_t bytes, bool ze
   std::unique_lock lock(mutex_);
   Block* b = block_of(from);
   if (b == nullptr) return false;
+  if (zero) refuse_capture(on);
   if (capture(on.device())) return true;
   const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(from), end = begin + bytes;
   const std::size_t first = (begin - b->begin + b->chunk - 1) / b->chunk;
   // The last chunk of a block contains nothing else.
   const std::size_t last = end == b->begin + b->bytes ? b->chunks.size() : (end - b->begin) / b->chunk;
   const auto spoil = [&](std::uintptr_t at, std::uintptr_t stop) {
-    if (at >= stop || b->chunks[(at - b->begin) / b->chunk].state == State::gone) return;
-    set_bytes(on, at, stop, zero ? 0 : nan_byte);
+    if (at >= stop) return;
+    Chunk& edge = b->chunks[(at - b->begin) / b->chunk];
+    if (edge.state == State::mapped) return set_bytes(on, at, stop, zero ? 0 : nan_byte);
+    edge.zero = edge.zero || zero;  // restore() fills the whole chunk, whose other contents are undefined or 0
   };
   const std::uintptr_t edge = std::min(end, b->at(first));
   spoil(begin, edge);

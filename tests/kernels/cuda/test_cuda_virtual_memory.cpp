@@ -131,6 +131,16 @@ TEST_CASE("parts of a block of zeros get memory when they are restored, and are 
   r.restore(data, bytes, cuda(0));
   CHECK(all(0, 3 * floats, 1));
   CHECK(all(3 * floats, n, 0));
+  for (const bool unmaps : {false, true}) {  // zeros in a chunk that is leaving, or gone
+    r.discard(data, bytes, cuda(0));
+    if (unmaps) {
+      r.synchronize(cuda(0));
+      r.release(r.allocate(1, cuda(0)), 1, cuda(0));
+    }
+    r.zero(data + 100, 1000 * sizeof(float), cuda(0));
+    r.restore(data, bytes, cuda(0));
+    CHECK(all(100, 1100, 0));
+  }
   r.zero(data, bytes, cuda(0));
   r.discard(data, bytes, cuda(0));  // an end to the zeros
   r.release(data, bytes, cuda(0));
