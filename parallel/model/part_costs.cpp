@@ -1,9 +1,11 @@
 #include "parallel/model/part_costs.h"
 
+#include "framework/autograd/node.h"
 #include "framework/autograd/step_context.h"
 #include "kernels/core/runtime.h"
 #include "parallel/model/dry_run.h"
 #include "parallel/plan/shards.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 namespace {
@@ -30,9 +32,10 @@ std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, 
         runs);
   const StepScope scope(alone());
   const FlatBuffer& values = parameters.values();
-  std::vector<Slice> absent;  // weights without memory, by part
+  std::vector<Slice> absent;  // weights without memory on a device, by part
   for (const PartInfo& part : chain.parts(parameters))
-    if (!keeps_memory && resident_bytes(values, part.slice) == 0) absent.push_back(part.slice);
+    if (!keeps_memory && x.device().kind != DeviceKind::cpu && resident_bytes(values, part.slice) == 0)
+      absent.push_back(part.slice);
   const auto release = [&](const Slice& slice) {
     if (keeps_memory) return;
     release_gradients(parameters, slice, {slice.begin, slice.begin});
@@ -44,6 +47,9 @@ std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, 
       restore_pages(values, part.slice);
       for (const Slice& tied : part.tied) restore_pages(values, tied);
     }
+    if (!keeps_memory && kind == ActionKind::backward_weight)
+      for (const Parameters::Entry& e : parameters.entries())
+        if (e.slice.overlaps(part.slice) || overlaps(part.tied, e.slice)) detail::restore_grad(e.tensor);
     cost = runtime(x.device().kind).timed(x.device(), pass);
     if (kind == ActionKind::backward_weight) release(part.slice);
   };
