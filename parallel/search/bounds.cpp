@@ -283,13 +283,14 @@ Index CandidateBounds::bytes_of(const SearchCandidate& c, const RankModel& model
   } else {
     const PipelineSchedule& schedule = find_schedule(space_.schedules[c.schedule]);
     const PipelineShape shape{c.stages, c.micro, c.chunks};
-    const int alive = schedule.name == "zb-h1" ? std::min(c.micro, c.stages - rank) : schedule.in_flight(shape, rank);
-    const int round = c.stages * c.chunks;
-    if (schedule.folds)  // at least a micro-batch that has passed both of its stages; no message enters a turn
+    if (schedule.folds) {  // at least a micro-batch that has passed both of its stages; no message enters a turn
       kept = kept_of(stages[stage_of(c, rank, 0)]) +
              (rank + 1 == c.stages ? stages[c.stages].kept : kept_of(stages[stage_of(c, rank, 1)]));
-    else
+    } else {
+      const int alive = schedule.name == "zb-h1" ? std::min(c.micro, c.stages - rank) : schedule.in_flight(shape, rank);
+      const int round = c.stages * c.chunks;
       for (int k = 0; k < alive; ++k) kept += kept_of(stages[k % round / c.stages * c.stages + rank]);
+    }
   }
   const Index numbers = (c.zero == 3 && c.reshard ? share : weights) + model.parts.back().buffers.end +
                         (c.zero >= 2 && c.stages == 1 ? share : weights) +

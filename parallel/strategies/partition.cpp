@@ -66,8 +66,8 @@ std::vector<int> cut_by_cost(const std::vector<PartInfo>& parts, const Partition
   if (o.memory > 0) {
     const double least = best_cut(n, o.stages, bytes_held).cost.first;
     check(least <= limit, ErrorKind::out_of_memory, "pipeline",
-          "memory={}, but each cut into {} stages has a stage that needs {:.0f} bytes or more: use more stages or "
-          "more memory",
+          "memory leaves {} bytes to a stage, but each cut into {} stages has a stage that needs {:.0f} bytes or more: "
+          "use more stages or more memory",
           o.memory, o.stages, least);
   }
   const auto cost = [&](int stage, int first, int end) {

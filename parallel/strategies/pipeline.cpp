@@ -110,6 +110,20 @@ class Lowering {
   std::map<std::pair<int, MicroBatch>, ActionId> sent_;  // activations, by chunk and micro-batch
 };
 
+/// The largest number of micro-batches whose activations a stage holds at once.
+int most_alive(const PipelineSchedule& schedule, const PipelineShape& shape, int stage) {
+  const int program = program_of(schedule, shape, stage);
+  if (!schedule.folds) return (schedule.in_flight(shape, program) + shape.chunks - 1) / shape.chunks;
+  const int chunk = stage < shape.programs || program + 1 == shape.programs ? 0 : 1;
+  int alive = 0, most = 0;
+  for (const Cell& c : schedule.cells(shape, program)) {
+    if (c.chunk != chunk) continue;
+    alive += (c.kind == ActionKind::forward) - (c.kind == ActionKind::backward_weight);
+    most = std::max(most, alive);
+  }
+  return most;
+}
+
 std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const PipelineSchedule& schedule,
                      const PipelineOptions& o) {
   const int stages = shape.programs * shape.chunks, parts = static_cast<int>(plan.parts.size());
@@ -119,12 +133,12 @@ std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const Pipelin
   if (o.partition == "even") return cut_evenly(parts, stages);
   if (o.partition != "auto") return cut_by_name(plan.parts, stages, o.partition);
   if (!plan.partition.empty()) return cut_by_name(plan.parts, stages, plan.partition);
-  return cut_by_cost(
-      plan.parts,
-      {.stages = stages, .bandwidth = o.bandwidth, .memory = o.memory / shape.chunks, .in_flight = [&](int stage) {
-         const int alive = schedule.in_flight(shape, program_of(schedule, shape, stage));
-         return (alive + shape.chunks - 1) / shape.chunks;
-       }});
+  std::vector<int> alive;  // micro-batches, by stage
+  for (int s = 0; s < stages; ++s) alive.push_back(most_alive(schedule, shape, s));
+  return cut_by_cost(plan.parts, {.stages = stages,
+                                  .bandwidth = o.bandwidth,
+                                  .memory = o.memory / shape.chunks,
+                                  .in_flight = [&](int stage) { return alive[stage]; }});
 }
 
 Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedule) {

@@ -51,8 +51,9 @@ std::vector<Cell> cells(const PipelineShape& s, int program) {
 
 // A V of two chunks per program (Qi et al. 2024, arXiv 2401.10241, ZB-V). Every pass and half takes one unit of time
 // for each stage. A program begins the first pass that can begin: forward of the chunk nearer to the loss, backward,
-// forward of the other chunk while fewer than 2 * programs are alive, a delayed weight half. It then waits programs - 1
-// units in all, with as many activations alive as in 1F1B's first program.
+// forward of the other chunk while fewer than 2 * programs are alive, a delayed weight half. With at least 2 * programs
+// micro-batches it waits about programs - 1 units in all, else up to twice as long. As many activations are alive as in
+// 1F1B's first program.
 class Fold {
  public:
   explicit Fold(const PipelineShape& s)
@@ -117,9 +118,11 @@ class Fold {
   std::vector<int> forward_, backward_;  // when a pass ends, by stage and micro-batch
 };
 std::vector<Cell> zb_v(const PipelineShape& s, int program) {
-  thread_local std::unique_ptr<const Fold> fold;  // of the last call: the next one asks for another program
-  if (!fold || fold->shape != s) fold = std::make_unique<const Fold>(s);
-  return fold->cells[program];
+  thread_local std::unique_ptr<Fold> fold;  // kept until the last program is asked for
+  if (!fold || fold->shape != s) fold = std::make_unique<Fold>(s);
+  std::vector<Cell> cells = fold->cells[program];
+  if (program + 1 == s.programs) fold = nullptr;
+  return cells;
 }
 int alive_in_v(const PipelineShape& s, int program) {
   int alive = 0, most = 0;

@@ -30,9 +30,9 @@ struct PipelineSchedule {
   std::string name;  ///< "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"
   /// The cells of a program, in the order of execution. program: its index.
   std::vector<Cell> (*cells)(const PipelineShape&, int program);
-  /// The largest number of micro-batches whose activations a chunk holds at once.
+  /// The largest number of activations that a program holds at once, counted once per chunk and micro-batch.
   int (*in_flight)(const PipelineShape&, int program);
-  /// True: chunks must be at least 2, and microbatches a multiple of programs. False: chunks must be 1.
+  /// True: chunks must be at least 2, and microbatches a multiple of programs. False: chunks must be 1, unless `folds`.
   bool interleaves = false;
   /// True: chunks must be 2, and the second half of the stages goes back from the last program to the first, as a V.
   /// The last program runs its two stages as one chunk.

@@ -217,6 +217,37 @@ TEST_CASE("every schedule passes each micro-batch through each chunk, in plans t
         }
 }
 
+TEST_CASE("a limit of memory holds for the activations of every rank of a V") {
+  std::vector<PartInfo> parts;
+  for (int i = 0; i < 24; ++i)
+    parts.push_back({std::to_string(i), {}, {.forward = 1, .saved = i < 8 ? 400 : 100, .output = 8}});
+  int cut = 0;
+  double before = 0;
+  for (Index memory = 100'000; memory > 3'000; memory -= 500) {
+    Plan plan;
+    try {
+      plan =
+          pipeline({.micro = 8, .schedule = "zb-v", .chunks = 2, .memory = memory})(serial(parts, 0, 0, {{"pipe", 3}}));
+    } catch (const Error&) { continue; }
+    ++cut;
+    INFO("memory " << memory);
+    double most = 0;
+    for (const Program& program : plan.programs) {
+      double held = 0;
+      for (const Action& a : program.actions) {
+        if (a.part < 0 || a.kind == ActionKind::free || is_message(a)) continue;
+        const auto saved = static_cast<double>(parts[static_cast<std::size_t>(a.part)].cost.saved);
+        held += saved * ((a.kind == ActionKind::forward) - (a.kind == ActionKind::backward_weight));
+        most = std::max(most, held);
+      }
+    }
+    CHECK(most <= static_cast<double>(memory));
+    before = most;
+  }
+  CHECK(cut > 10);
+  CHECK(before < 60'000);
+}
+
 TEST_CASE("stages are cut by cost, transfer and memory, evenly, or by name") {
   auto parts_of = [](const std::vector<double>& seconds) {
     std::vector<PartInfo> parts;
