@@ -187,10 +187,12 @@ void Channels::save(std::map<std::string, Tensor>& local) const {
 
 void Channels::load(const std::map<std::string, Tensor>& local) {
   received_clocks_.clear();
-  for (const Action& a : program_.actions)
-    if (const auto at = local.find(fmt::format("inbox.pulled.{}", a.peer.root));
-        a.kind == ActionKind::recv && a.payload == OperandKind::clock && at != local.end())
-      received_clocks_[a.peer.root] = at->second.reshape({});
+  for (const Action& a : program_.actions) {
+    if (!comm_ || a.kind != ActionKind::recv || a.payload != OperandKind::clock) continue;
+    const int root = root_of(a.peer, comm_->rank());
+    if (const auto at = local.find(fmt::format("inbox.pulled.{}", root)); at != local.end())
+      received_clocks_[root] = at->second.reshape({});
+  }
   if (const auto at = local.find("inbox.loss"); at != local.end()) last_loss_ = at->second.reshape({});
   arrivals_.load(local);
   if (!inbox_) return;
