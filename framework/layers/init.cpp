@@ -105,7 +105,7 @@ Tensor normal(const Shape& shape, double mean, double std, std::uint64_t seed, D
 
 SkipInit::SkipInit() : before_(std::exchange(skips_init, true)) {}
 SkipInit::~SkipInit() { skips_init = before_; }
-bool SkipInit::lives() { return skips_init; }
+bool SkipInit::is_active() { return skips_init; }
 
 Tensor Init::make(const Shape& shape, std::uint64_t stream) const {
   thread_local std::uint64_t made = 0;

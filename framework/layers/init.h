@@ -23,13 +23,14 @@ Tensor uniform(const Shape&, double low, double high, std::uint64_t seed, DType 
 Tensor normal(const Shape&, double mean, double std, std::uint64_t seed, DType = DType::f32);
 
 /// While it lives, Init::make() on this thread creates zeros instead of random numbers (torch.nn.utils.skip_init): for
-/// models whose weights are initialized or loaded later. Such zeros take no memory: on the host until they are written,
-/// on a device, to which place() or on() moves them meanwhile, until they are first used.
+/// models whose weights are initialized or loaded later. Such zeros take no memory on the host until they are written.
+/// If place() or on() moves them to a device while it lives, they take none there until they are first used; one thread
+/// at a time may use them first.
 class SkipInit {
  public:
   SkipInit();
   ~SkipInit();
-  static bool lives();  ///< whether this thread has one
+  static bool is_active();  ///< whether this thread has one
   SkipInit(const SkipInit&) = delete;
   SkipInit& operator=(const SkipInit&) = delete;
 

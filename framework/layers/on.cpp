@@ -13,7 +13,7 @@ void place(Module layer, Device device) {
     Tensor& t = *leaf.tensor;
     check(!t.requires_grad(), "on", "'{}' is in Parameters already: place layers before creating Parameters",
           leaf.name);
-    const bool later = SkipInit::lives() && leaf.kind != StateKind::buffer && device.kind != DeviceKind::cpu &&
+    const bool later = SkipInit::is_active() && leaf.kind != StateKind::buffer && device.kind != DeviceKind::cpu &&
                        t.device().kind == DeviceKind::cpu;
     const Tensor moved = later ? detail::moved_later(t.detach(), device) : t.detach().to(device);
     t.impl()->block = moved.impl()->block;
