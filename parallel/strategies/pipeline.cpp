@@ -111,17 +111,10 @@ class Lowering {
 };
 
 /// The largest number of micro-batches whose activations a stage holds at once.
-int most_alive(const PipelineSchedule& schedule, const PipelineShape& shape, int stage) {
+int alive_in(const PipelineSchedule& schedule, const PipelineShape& shape, int stage) {
   const int program = program_of(schedule, shape, stage);
   if (!schedule.folds) return (schedule.in_flight(shape, program) + shape.chunks - 1) / shape.chunks;
-  const int chunk = stage < shape.programs || program + 1 == shape.programs ? 0 : 1;
-  int alive = 0, most = 0;
-  for (const Cell& c : schedule.cells(shape, program)) {
-    if (c.chunk != chunk) continue;
-    alive += (c.kind == ActionKind::forward) - (c.kind == ActionKind::backward_weight);
-    most = std::max(most, alive);
-  }
-  return most;
+  return most_alive(schedule.cells(shape, program), stage < shape.programs || program + 1 == shape.programs ? 0 : 1);
 }
 
 std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const PipelineSchedule& schedule,
@@ -134,7 +127,7 @@ std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const Pipelin
   if (o.partition != "auto") return cut_by_name(plan.parts, stages, o.partition);
   if (!plan.partition.empty()) return cut_by_name(plan.parts, stages, plan.partition);
   std::vector<int> alive;  // micro-batches, by stage
-  for (int s = 0; s < stages; ++s) alive.push_back(most_alive(schedule, shape, s));
+  for (int s = 0; s < stages; ++s) alive.push_back(alive_in(schedule, shape, s));
   return cut_by_cost(plan.parts, {.stages = stages,
                                   .bandwidth = o.bandwidth,
                                   .memory = o.memory / shape.chunks,

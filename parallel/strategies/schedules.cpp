@@ -124,14 +124,7 @@ std::vector<Cell> zb_v(const PipelineShape& s, int program) {
   if (program + 1 == s.programs) fold = nullptr;
   return cells;
 }
-int alive_in_v(const PipelineShape& s, int program) {
-  int alive = 0, most = 0;
-  for (const Cell& c : zb_v(s, program)) {
-    alive += (c.kind == ActionKind::forward) - (c.kind == ActionKind::backward_weight);
-    most = std::max(most, alive);
-  }
-  return most;
-}
+int alive_in_v(const PipelineShape& s, int program) { return most_alive(zb_v(s, program)); }
 
 // A schedule with a delay runs 1F1B without an end: a forward of this step, then the backward of the micro-batch that
 // entered as many forwards ago as there are later stages. At the beginning of a step this micro-batch belongs to an
@@ -188,6 +181,15 @@ const std::vector<PipelineSchedule>& asynchronous_schedules() {
 int stage_of(const PipelineSchedule& schedule, const PipelineShape& s, int program, int chunk) {
   return chunk * s.programs + (schedule.folds && chunk % 2 == 1 ? s.programs - 1 - program : program);
 }
+int most_alive(const std::vector<Cell>& cells, int chunk) {
+  int alive = 0, most = 0;
+  for (const Cell& c : cells)
+    if (chunk < 0 || c.chunk == chunk) {
+      alive += (c.kind == ActionKind::forward) - (c.kind == ActionKind::backward_weight);
+      most = std::max(most, alive);
+    }
+  return most;
+}
 int program_of(const PipelineSchedule& schedule, const PipelineShape& s, int stage) {
   const int at = stage % s.programs;
   return schedule.folds && stage >= s.programs ? s.programs - 1 - at : at;
@@ -201,7 +203,7 @@ void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
         "schedule={} with {} stages needs at least that many micro-batches, but micro is {}: use micro={}",
         schedule.name, s.programs, s.microbatches, s.programs);
   check(!schedule.folds || s.chunks == 2, "pipeline",
-        "schedule={} has 2 chunks per rank, but chunks is {}: add chunks=2", schedule.name, s.chunks);
+        "schedule={} has 2 chunks per rank, but chunks is {}: use chunks=2", schedule.name, s.chunks);
   check(schedule.interleaves || schedule.folds || s.chunks == 1, "pipeline",
         "chunks={} needs schedule=interleaved, but schedule is {}: leave chunks out, or use schedule=interleaved",
         s.chunks, schedule.name);

@@ -46,6 +46,9 @@ struct PipelineSchedule {
 };
 /// The stage of a program's chunk: chunk * programs + program, or in a V 2 * programs - 1 - program for chunk 1.
 int stage_of(const PipelineSchedule&, const PipelineShape&, int program, int chunk);
+/// The largest number of micro-batches that cells with halves of backward hold at once, in one chunk; -1: in all
+/// chunks, each counted.
+int most_alive(const std::vector<Cell>&, int chunk = -1);
 /// The program of a stage.
 int program_of(const PipelineSchedule&, const PipelineShape&, int stage);
 /// GPipe (arXiv 1811.06965), 1F1B (PipeDream, arXiv 1806.03377), interleaved 1F1B (arXiv 2104.04473), ZB-H1 and ZB-V

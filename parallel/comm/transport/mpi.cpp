@@ -286,12 +286,12 @@ class Process : public MpiProcess {
     auto* const flag = static_cast<AbortFlag*>(shared_flag_.data());
     engine_ = std::make_shared<Engine>(flag ? *flag : own_flag_, flag != nullptr);
     if (all_reachable()) engine_->token = token_;
-    if (!flag_ends_all()) return;
-    leave_at_crash([this](const std::string& why) {
-      (void)engine_->abort_flag.is_teller();  // this rank has printed the reason
-      engine_->abort_flag.raise({why, ErrorKind::communicator});
-      meet_leaving(2);
-    });
+    if (flag_ends_all())
+      leave_at_crash([this](const std::string& why) {
+        (void)engine_->abort_flag.is_teller();  // this rank has printed the reason
+        engine_->abort_flag.raise({why, ErrorKind::communicator});
+        meet_leaving(2);
+      });
   }
   ~Process() override { leave_at_crash({}); }
   bool leave() override {
