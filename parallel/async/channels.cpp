@@ -166,7 +166,7 @@ void Channels::sum(const Action& a) {
 }
 
 void Channels::save(std::map<std::string, Tensor>& local) const {
-  for (const auto& [server, clock] : received_clocks_)
+  for (const auto& [server, clock] : received_clocks_)  // "pulled": the name in checkpoints of earlier versions
     local[fmt::format("inbox.pulled.{}", server)] = clock.reshape({1});
   if (!received_clocks_.empty()) local["inbox.loss"] = last_loss_.reshape({1});
   arrivals_.save(local);
