@@ -17,8 +17,11 @@ std::vector<Segment> find_segments(const Program& program) {
   for (const Action& a : program.actions) {
     if (is_reduction(a) || is_replica_sum(a) || averages_statistics(a)) continue;
     const bool pass = is_pass(a) && a.kind != ActionKind::loss;
-    const bool goes_on =
-        pass && before && before->kind == a.kind && before->microbatch == a.microbatch && leaves(*before) == enters(a);
+    const bool waits = std::ranges::any_of(a.after, [&](ActionId id) {
+      return id >= 0 && id < std::ssize(program.actions) && program.actions[id].stream == Stream::comm;
+    });
+    const bool goes_on = pass && !waits && before && before->kind == a.kind && before->microbatch == a.microbatch &&
+                         leaves(*before) == enters(a);
     if (before && !goes_on) cuts.insert(leaves(*before));
     if (pass && !goes_on) cuts.insert(enters(a));
     if (a.kind == ActionKind::forward) parts.insert(a.part);

@@ -4,7 +4,7 @@
 // A program has one pass per part: virtual time, traffic and reductions that overlap with backward need single parts.
 // Passes that follow each other run as one segment, with one tape. Reductions and averages of statistics may be between
 // the passes of a segment. Any other action between two passes cuts the model there: a message, or the all_gather and
-// drop of zero(3). To cut at a part, a strategy inserts such an action.
+// drop of zero(3). So does a pass that waits for communication. To cut at a part, a strategy inserts such an action.
 #pragma once
 #include <vector>
 

@@ -2,6 +2,7 @@
 
 #include "framework/autograd/node.h"
 #include "kernels/core/runtime.h"
+#include "parallel/plan/action_kind.h"
 
 namespace trireme {
 Slice shard_of(const Slice& slice, int rank, int ranks) {
@@ -20,6 +21,14 @@ std::string shard_axis(const Program& program) {
     if (a.kind == ActionKind::update && (most.empty() || names_in(a.peer.axis).size() > names_in(most).size()))
       most = a.peer.axis;
   return most;
+}
+
+bool keeps_shards(const Program& program) {
+  for (const Action& a : program.actions) {
+    if (a.kind == ActionKind::all_gather && a.payload == OperandKind::weights) return true;
+    if (a.kind == ActionKind::update) return false;
+  }
+  return false;
 }
 
 namespace {

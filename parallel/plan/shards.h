@@ -15,6 +15,9 @@ Slice shard_of(const Action&, int rank, int ranks);
 /// The mesh axes whose ranks divide updates of the program, joined by +; empty: none. An update of weights that ranks
 /// hold in parts already may use fewer of these axes.
 std::string shard_axis(const Program&);
+/// Whether ranks have only their shards of the weights between steps, because each step gathers the weights that the
+/// step before has updated (ZeRO).
+bool keeps_shards(const Program&);
 /// Allocates physical memory for a slice again; call it before the whole slice is written.
 void restore_pages(const FlatBuffer&, const Slice&);
 /// Bytes of a slice that have physical memory (Runtime::resident).

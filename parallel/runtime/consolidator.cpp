@@ -21,7 +21,8 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
       parameters_(optimizer.parameters()),
       optimizer_(optimizer),
       stages_(plan.has_stages()),
-      own_(plan, program, optimizer) {
+      own_(plan, program, optimizer),
+      keeps_shards_(keeps_shards(this->program())) {
   for (auto& a : plan.programs[static_cast<std::size_t>(program)].actions) {
     if (a.kind == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
     drops_ = drops_ || drops(a, OperandKind::weights);
@@ -33,8 +34,31 @@ void Consolidator::gather_weights() {
   own_.put_aside();
   for (auto& b : parameters_.buffers()) b.tensor.impl()->released = false;
   run(phases::evaluation);
+  own_current_ = true;
   parameters_.mark_released({0, parameters_.size()}, false);
   whole_ = true;
+}
+
+void Consolidator::gather_own_weights() {
+  if (std::exchange(own_current_, true) || !keeps_shards_) return;
+  std::vector<Work> works;
+  for (const Action& a : shared_) {
+    restore_pages(parameters_.values(), a.slice);
+    const Tensor all = parameters_.values().rows(a.slice.begin, a.slice.end);
+    works.push_back(all_gather_updated(a, mesh_.comm(a.peer.axis), all));
+  }
+  for (Work& work : works) work.wait();
+  for (const Action& a : shared_) parameters_.mark_released(a.slice, false);
+}
+
+void Consolidator::end_step() {
+  if (!keeps_shards_) return;
+  own_current_ = false;
+  for (const Action& a : shared_) {
+    const Slice mine = shard_of(a, mesh_.index(a.peer.axis), mesh_.size(a.peer.axis));
+    for (const Slice& others : {Slice{a.slice.begin, mine.begin}, Slice{mine.end, a.slice.end}})
+      if (others.size() > 0) parameters_.mark_released(others, true);
+  }
 }
 
 void Consolidator::gather_state() {
@@ -79,6 +103,11 @@ int Consolidator::stage_of_buffer(Index at) const {
 }
 
 void Consolidator::begin_step() {
+  own_current_ = false;
+  free_other_stages();
+}
+
+void Consolidator::free_other_stages() {
   weights_current_ = state_current_ = false;
   own_.restore();
   if (!stages_ || !std::exchange(whole_, false)) return;
@@ -99,16 +128,17 @@ void Consolidator::begin_step() {
 }
 
 void Consolidator::release() {
-  begin_step();
+  free_other_stages();
   for (const Action& a : shared_)
     if (drops_) release_values(parameters_, a.slice, shard_of(a, mesh_.index(a.peer.axis), mesh_.size(a.peer.axis)));
 }
 
 CheckpointShard Consolidator::allocate() {
+  end_step();
   release();
   CheckpointShard shard = checkpoint_shard();
   const std::vector<Slice> all{{0, parameters_.size()}};
-  for (const Slice& s : stages_ || drops_ ? shard.holds : all) restore_pages(parameters_.values(), s);
+  for (const Slice& s : stages_ || keeps_shards_ ? shard.holds : all) restore_pages(parameters_.values(), s);
   if (std::ranges::any_of(program().actions, [](const Action& a) { return drops(a, OperandKind::gradients); }))
     return shard;  // each backward allocates them
   const std::vector<Slice> own = stages_ ? plan_.updated(static_cast<std::size_t>(program_)) : all;
@@ -150,11 +180,11 @@ CheckpointShard Consolidator::checkpoint_shard() {
     if (a.kind != ActionKind::update) continue;
     const int ranks = mesh_.size(a.peer.axis);
     const Slice shard = ranks > 1 ? shard_of(a, mesh_.index(a.peer.axis), ranks) : a.slice;
-    const Slice weights = drops_ ? shard : a.slice;
+    const Slice weights = keeps_shards_ ? shard : a.slice;
     s.holds.push_back(weights);
     if (overlaps(copies, a.slice)) continue;  // their owner writes them
     for (const Parameters::Entry& e : parameters_.entries()) {
-      add(s.writes, weights, e, drops_ ? a.peer.axis : "");
+      add(s.writes, weights, e, keeps_shards_ ? a.peer.axis : "");
       add(s.writes_state, shard, e, a.peer.axis);
     }
   }

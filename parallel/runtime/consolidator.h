@@ -23,9 +23,14 @@ class Consolidator {
   void gather_state();
   /// Runs the state-gathering actions of a phase on call. A collective call.
   void run(const std::string& phase);
+  /// As gather_weights(), for the weights of this rank's program only.
+  void gather_own_weights();
   /// Call before each step: frees the memory of other stages' weights and gradients. The next gather sends again, also
   /// if the step fails.
   void begin_step();
+  /// Call after each step, and before weights are loaded: other ranks' shards are old now, and reading them throws
+  /// Error until they are gathered.
+  void end_step();
   /// Frees the weights that a step would not leave on this rank: other stages' weights, and other ranks' shards if the
   /// plan drops them after use (zero(3)).
   void release();
@@ -40,6 +45,7 @@ class Consolidator {
 
  private:
   const Program& program() const { return plan_.programs[static_cast<std::size_t>(program_)]; }
+  void free_other_stages();
   /// The stage that uses a position in the packed buffers.
   int stage_of_buffer(Index at) const;
 
@@ -51,8 +57,10 @@ class Consolidator {
   bool stages_;                 // other ranks have other pipeline stages
   std::vector<Action> shared_;  // updates of this program that several ranks divide
   OwnWeights own_;
-  bool drops_ = false;                                    // the plan drops other ranks' weight shards after use
-  bool weights_current_ = false, state_current_ = false;  // this rank has all weights (state) as of the last step
+  bool keeps_shards_;   // each step gathers other ranks' shards of the weights
+  bool drops_ = false;  // and drops them after use
+  // This rank has all weights (all of its program; all state) as of the last step.
+  bool weights_current_ = false, own_current_ = true, state_current_ = false;
   bool whole_ = true;                                     // other stages' weights have memory on this rank
 };
 

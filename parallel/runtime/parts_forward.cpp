@@ -48,6 +48,7 @@ bool PartsForward::is_needed() const {
 
 Tensor PartsForward::operator()(const Tensor& x, const RunPart& run) const {
   const NoGrad nothing_recorded;
+  if (sharded_.empty()) consolidator_.gather_own_weights();
   consolidator_.release();
   Tensor y = x;
   Stashed stashed;

@@ -162,6 +162,7 @@ struct Step::Impl {
     const StepScope scope(replayed ? graph->captured_context(context) : context);
     const Tensor input = replayed ? graph->x() : x;  // gather_weights() before a refusal drops the graph
     const std::string fault = replayed ? executor.run(graph->x(), graph->y(), &*graph) : executor.run(x, y);
+    consolidator.end_step();
     kept.end(replayed);
     audit.end();
     if (!fault.empty()) refuse(fault, input);
@@ -245,6 +246,7 @@ struct Step::Impl {
     if (graph) graph->drop();
     left = told = 0;   // open batches and messages belong to the old steps
     executor.flush();  // ends messages in flight
+    consolidator.end_step();
     consolidator.release();
   }
 

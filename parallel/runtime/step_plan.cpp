@@ -13,9 +13,11 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
 #include "parallel/plan/ties.h"
+#include "parallel/runtime/step_graph.h"
 #include "parallel/split/split.h"
 #include "parallel/strategies/agreements.h"
 #include "parallel/strategies/on_call.h"
+#include "parallel/strategies/rebuild.h"
 
 namespace trireme {
 namespace {
@@ -210,6 +212,8 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
                   mesh.world());
   }
   Plan plan = strategy(begin());
+  if (o.cuda_graphs)  // a graph runs all passes at once
+    if (Plan after = gather_after_updates(plan); StepGraph::serves(after)) plan = std::move(after);
   if (!plan.has_stages()) plan.partition.clear();
   check(strategy.split.one_weird_trick.empty() || !plan.has_stages(), "step",
         "one_weird_trick gathers the rows of all ranks, which stages of a pipeline have at different times: "

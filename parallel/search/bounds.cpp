@@ -213,7 +213,7 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
   };
   // Weights that are read in a type of 2 bytes are gathered in it (GatherLayout).
   const bool halves =
-      c.zero == 3 && std::ranges::any_of(model.parts, [](const PartInfo& p) { return !p.read_as.empty(); });
+      c.zero > 0 && std::ranges::any_of(model.parts, [](const PartInfo& p) { return !p.read_as.empty(); });
   for (const auto& [slice, axes] : buckets) {
     const std::string divided = divided_axes(c, axes);
     const Index bytes = slice.size() * memory_.element;
@@ -223,12 +223,14 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
                      slice.size() / size_along(mesh_, divided) * memory_.element);
     sums.reduce += reduce;
     sums.last = exact ? reduce : 0;
-    if (c.zero == 1 || c.zero == 2) sums.gather += took(CallKind::all_gather, divided, bytes);
-    // For forward and backward of each micro-batch, unless the pass before needs the same weights.
-    const int gathers = !c.reshard ? 1
-                                   : 2 * c.micro - (slice.overlaps(last_unit) ? c.micro : 0) -
-                                         (slice.overlaps(first_unit) ? c.micro - 1 : 0);
-    if (c.zero == 3 && exact) sums.before += gathers * took(CallKind::all_gather, divided, halves ? bytes / 2 : bytes);
+    if (c.zero == 0 || (c.zero == 3 && !exact)) continue;
+    // Of zero(3) for forward and backward of each micro-batch, unless the pass before needs the same weights.
+    const int gathers = c.zero < 3 || !c.reshard ? 1
+                                                 : 2 * c.micro - (slice.overlaps(last_unit) ? c.micro : 0) -
+                                                       (slice.overlaps(first_unit) ? c.micro - 1 : 0);
+    const double gather = took(CallKind::all_gather, divided, halves ? bytes / 2 : bytes);
+    sums.gather += gathers * gather;
+    sums.first = c.stages == 1 && !by_units ? gather : 0;
   }
   const auto& backward = stages[rank].backward_of;
   const int first = stages[rank].first, end = first + static_cast<int>(std::ssize(backward));
@@ -250,12 +252,13 @@ double CandidateBounds::seconds_of(const SearchCandidate& c, const RankModel& mo
     const Stage& first = stages[rank];
     const bool folds = schedule && schedule->folds;  // its last rank joins the buckets of two stages
     const Sums sums = folds ? Sums{} : sums_of(c, model, rank, stages);
+    before += sums.first;
     const double computed = before + c.micro * busy;
     // The first bucket is complete in backward of the last micro-batch.
     const double ready = c.chunks > 1 ? 0 : before + (c.micro - 1) * busy + first.forward;
     double end = std::max({computed, computed - sums.behind + sums.last, ready + sums.reduce});
     if (!cluster_.overlaps && c.stages == 1 && c.zero < 2) end = std::max(end, computed + sums.reduce);
-    most = std::max({most, end + sums.gather, sums.before + sums.reduce});
+    most = std::max({most, end, sums.gather + sums.reduce});
     if (!halves) most = std::max(most, computed + behind);
     before += first.forward + least_message;
     behind += first.backward() + least_message;

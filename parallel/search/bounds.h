@@ -68,7 +68,8 @@ class CandidateBounds {
     double backward() const { return backward_input + backward_weight; }
   };
   struct Sums {  // reductions of a rank's gradients and weights
-    double reduce = 0, last = 0, gather = 0, before = 0;
+    double reduce = 0, last = 0, gather = 0;
+    double first = 0;   // the gather of the first bucket, for which the first forward waits
     double behind = 0;  // computation after that of the last bucket
   };
   const RankModel* model_for(const SearchCandidate&);

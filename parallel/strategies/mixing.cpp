@@ -99,6 +99,7 @@ void check_apart(const Plan& plan, const std::string& axis, const std::string& s
 
 void mix_weights(Plan& plan, const Action& like, const std::string& axis, const std::string& phase,
                  const Trigger& when) {
+  plan = gather_after_updates(std::move(plan));
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     Program& program = plan.programs[r];
     std::vector<ActionId> written;

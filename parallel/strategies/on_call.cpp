@@ -4,6 +4,7 @@
 
 #include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
 
 namespace trireme {
@@ -67,11 +68,9 @@ std::vector<Action> gather_shards(const Plan& plan, std::size_t r, OperandKind p
     all.push_back(
         of(ActionKind::broadcast, OperandKind::statistics, {0, plan.buffers}, axis, plan.range(worker, axis).begin));
   }
-  const bool drops =
-      std::ranges::any_of(program.actions, [](const Action& a) { return trireme::drops(a, OperandKind::weights); });
   const std::vector<Slice> copies = copies_in(plan, r);
   for (const Action& a : program.actions)  // over the update's own axis, which may include image axes
-    if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice) && (drops || !weights))
+    if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice) && (!weights || keeps_shards(program)))
       all.push_back(of(a.peer.root < 0 ? ActionKind::all_gather : ActionKind::broadcast, payload, a.slice, a.peer.axis,
                        a.peer.root));
   return all;

@@ -219,4 +219,23 @@ Program update_by_bucket(const Program& program, ActionKind reduction, std::opti
   return out;
 }
 
+Plan gather_after_updates(Plan plan) {
+  for (Program& program : plan.programs) {
+    const auto is_dropped = [](const Action& a) { return drops(a, OperandKind::weights); };
+    if (!keeps_shards(program) || std::ranges::any_of(program.actions, is_dropped)) continue;
+    std::vector<Action> gathers;
+    program = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+      if (a.kind == ActionKind::all_gather && a.payload == OperandKind::weights) {
+        gathers.push_back(a);
+        return;
+      }
+      const ActionId now = rebuild.keep(id);
+      const auto of_update = std::ranges::find(gathers, a.slice, &Action::slice);
+      if (a.kind != ActionKind::update || of_update == gathers.end()) return;
+      rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, a.slice, a.peer.axis, {now}, OperandKind::weights));
+    });
+  }
+  return plan;
+}
+
 }  // namespace trireme

@@ -94,5 +94,8 @@ Program cut_reductions(const Plan&, const Program&, const std::vector<Slice>& at
 /// - give: the kind that distributes the weights after each update: all_gather, or broadcast from root; none: weights
 ///   are not distributed.
 Program update_by_bucket(const Program&, ActionKind reduction, std::optional<ActionKind> give, int root = -1);
+/// The plan in which shards of zero(1) and zero(2) are gathered after their updates, and not in the next step before
+/// the passes that read them. Ranks then have whole weights between steps, for actions that follow the updates.
+Plan gather_after_updates(Plan);
 
 }  // namespace trireme

@@ -1,5 +1,6 @@
-// ZeRO: reductions become reduce-scatters, each rank updates its shards, and other ranks' shards are gathered. Weights
-// that the ranks divide already have no reduction along their axis, and stay as they are.
+// ZeRO: reductions become reduce-scatters, each rank updates its shards, and the next step gathers other ranks' shards
+// before the passes that use them. Weights that the ranks divide already have no reduction along their axis, and stay
+// as they are.
 #include <algorithm>
 #include <map>
 #include <ranges>
@@ -20,15 +21,18 @@ struct Unit {
   /// so are weights that are summed over other axes.
   std::vector<Bucket> weights;
 };
-std::vector<Unit> units_of(const Plan& plan, const Program& program, const std::string& axis) {
+std::vector<Segment> segments_of(const Plan& plan, const Program& program) {
+  if (plan.programs.size() > 1) return Liveness(program).segments;
   std::vector<Segment> segments;
-  if (plan.programs.size() > 1) segments = Liveness(program).segments;
-  for (int p = 0; p < std::ssize(plan.parts) && plan.programs.size() == 1; ++p) segments.push_back({p, p + 1});
+  for (int p = 0; p < std::ssize(plan.parts); ++p) segments.push_back({p, p + 1});
+  return segments;
+}
+std::vector<Unit> units_of(const Plan& plan, const Program& program, const std::string& axis) {
   const std::vector<Slice> tied = tied_slices(plan);
   const Index all = std::max<Index>(1, plan.parameters);
   const DataParallelOptions uncut{.axis = axis, .first_bucket = all, .bucket = all};
   std::vector<Unit> units;
-  for (const Segment& s : segments) {
+  for (const Segment& s : segments_of(plan, program)) {
     std::vector<Slice> slices = cut_at({plan.parts[s.first].slice.begin, plan.parts[s.end - 1].slice.end}, tied);
     for (int p = s.first; p < s.end; ++p)
       for (const Slice& t : plan.parts[p].tied)
@@ -148,6 +152,45 @@ Program gather_weights(const Plan& plan, const Program& program, const std::stri
   });
 }
 
+/// Stages 1 and 2: gathers the weights that other ranks have updated in the step before, each slice before the first
+/// unit that uses it. The gather of the next slice starts at the same time, and runs under the passes in between.
+Program gather_before_passes(const Plan& plan, const Program& program) {
+  struct FirstUse {
+    ActionId pass;
+    Action gather;
+  };
+  std::vector<FirstUse> first_uses;
+  std::vector<const Action*> unused;
+  for (const Action& a : program.actions)
+    if (a.kind == ActionKind::update && !a.peer.axis.empty()) unused.push_back(&a);
+  const std::vector<Segment> segments = segments_of(plan, program);
+  for (ActionId id = 0; id < std::ssize(program.actions) && !unused.empty(); ++id) {
+    const Action& pass = program.actions[id];
+    const auto unit = std::ranges::find(segments, pass.part, &Segment::first);
+    if (pass.kind != ActionKind::forward || unit == segments.end()) continue;
+    std::erase_if(unused, [&](const Action* update) {
+      const auto needs = [&](const PartInfo& part) { return uses(part, update->slice); };
+      if (std::none_of(&plan.parts[unit->first], &plan.parts[unit->end - 1] + 1, needs)) return false;
+      Action gather =
+          on_slice(ActionKind::all_gather, Stream::comm, update->slice, update->peer.axis, {}, OperandKind::weights);
+      gather.arguments = {{GatherLayout::as_read, 1}};
+      first_uses.push_back({id, std::move(gather)});
+      return true;
+    });
+  }
+  std::vector<ActionId> started;
+  std::size_t used = 0;
+  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action&) {
+    std::vector<ActionId> waits;
+    for (; used < first_uses.size() && first_uses[used].pass == id; ++used) {
+      while (started.size() < std::min(used + 2, first_uses.size()))
+        started.push_back(rebuild.add(first_uses[started.size()].gather));
+      waits.push_back(started[used]);
+    }
+    rebuild.keep(id, waits);
+  });
+}
+
 /// Divides updates along the axes `shards` only. A reduction over further axes becomes one along `shards`, and a sum of
 /// the shards over the further axes. Weights that are not reduced along `shards` are updated by each rank.
 Program with_replicas(const Program& program, const std::string& shards) {
@@ -194,8 +237,8 @@ Plan rewrite_zero(Plan plan, int stage, const ZeroOptions& o) {
   for (Program& program : plan.programs) {
     if (reductions_of(program).empty()) continue;
     if (stage == 3) program = gather_weights(plan, reduce_by_units(plan, program, axis), axis, o);
-    const auto give = stage < 3 ? std::optional(ActionKind::all_gather) : std::nullopt;
-    program = update_by_bucket(program, ActionKind::reduce_scatter, give);
+    program = update_by_bucket(program, ActionKind::reduce_scatter, std::nullopt);
+    if (stage < 3) program = gather_before_passes(plan, program);
     if (stage >= 2) program = drop_gradients(program, plan.programs.size() > 1);
     if (!o.axis.empty()) program = with_replicas(program, o.axis);
   }

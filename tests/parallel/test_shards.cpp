@@ -222,7 +222,7 @@ TEST_CASE("saving gathers nothing: texts alone are sent, weights stay where they
       const auto state = run.step.optimizer().kept();
       save_checkpoint(run_to, run.step.parameters(), run.step.optimizer(), {.step = 2}, {.shard = shard});
       const bool elsewhere = std::find(before.begin(), before.end(), false) != before.end();
-      const bool divided = l.strategy.find("zero(3)") != l.strategy.npos || l.mesh.starts_with("pipe");
+      const bool divided = l.strategy.find("zero(") != l.strategy.npos || l.mesh.starts_with("pipe");
       return std::pair(bytes, elsewhere == divided && readable() == before && run.step.optimizer().kept() == state);
     });
     CHECK(kept);

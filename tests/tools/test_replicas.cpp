@@ -41,7 +41,8 @@ TEST_CASE("a tensor that several ranks hold and whose bits differ is named with 
   CHECK_NOTHROW(compare_flipped("data=2", "data_parallel", 0, "none"));
   CHECK_ERROR(compare_flipped("data=3", "data_parallel", 2, "4.weight"), internal, "4.weight", "rank 2", 2);
   CHECK_ERROR(compare_flipped("data=3", "data_parallel", 1, "1.running_mean"), internal, "1.running_mean", "rank 1", 2);
-  CHECK_ERROR(compare_flipped("data=2", "zero(1)", 1, "3.weight"), internal, "3.weight", "ranks 0");
+  CHECK_ERROR(compare_flipped("data=3,shard=2", "data_parallel | zero(1, axis=shard)", 2, "3.weight"), internal,
+              "3.weight", "rank 2", 2);
   // Ranks that divide weights hold other weights alike.
   CHECK_NOTHROW(compare_flipped("tensor=2", "tensor", 0, "none"));
   CHECK_ERROR(compare_flipped("tensor=3", "tensor", 1, "3.bias"), internal, "3.bias", "rank 1", 2);

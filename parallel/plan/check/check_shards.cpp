@@ -1,9 +1,11 @@
 // The part of check(plan) for updates that ranks divide (ZeRO): ranks must reduce, update and gather the same slices,
-// and must not use weights between their drop and their gathering.
+// and must not use weights that are dropped or old until they are gathered.
 #include <map>
 #include <tuple>
 
 #include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/operands.h"
+#include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
 
 namespace trireme {
@@ -64,8 +66,10 @@ void check_update(const Program& program, const Shared& shared, const HappensBef
   const ActionId give = shared.find(alone ? ActionKind::broadcast : ActionKind::all_gather, K::weights, update);
   if (alone && (give < 0 || !order(id, give) || program.actions[give].peer.root != update.peer.root))
     faults.add("{}: no action brings the updated weights to the other ranks", place(program, id));
-  if (!alone && (give < 0 || (drop < 0 && !order(id, give))))
-    faults.add("{}: no all_gather after it brings the shards of the other ranks", place(program, id));
+  // Without a drop, the shards of other ranks are gathered after the update, or in the next step before their use.
+  if (!alone && (give < 0 || (drop < 0 && !order(id, give) && !order(give, id))))
+    faults.add("{}: no all_gather after it brings the shards of the other ranks, and none before the passes",
+               place(program, id));
 }
 
 /// A pass must run after the last gathering of its weights. moves: gathers and drops before the pass.
@@ -89,12 +93,42 @@ void check_use(const Plan& plan, const Program& program, const HappensBefore& or
   }
 }
 
+/// Weights that are gathered before their update are whole in between only: no pass and no custom action may use them
+/// at another time.
+void check_while_whole(const Plan& plan, const Program& program, const Shared& shared, const HappensBefore& order,
+                       Diagnostics& faults) {
+  if (!keeps_shards(program)) return;
+  const auto operands = accesses(plan, program);
+  for (ActionId update = 0; update < std::ssize(program.actions); ++update) {
+    const Action& u = program.actions[update];
+    if (u.kind != ActionKind::update || u.peer.axis.empty()) continue;
+    const ActionId gather = shared.find(ActionKind::all_gather, OperandKind::weights, u);
+    if (gather < 0 || order(update, gather)) continue;
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      const Action& a = program.actions[id];
+      if (!is_pass(a) && !is_custom(a)) continue;
+      const auto is_of_slice = [&](const Operand& o) {
+        return o.kind == OperandKind::weights && o.slice.overlaps(u.slice);
+      };
+      if (std::ranges::none_of(operands[static_cast<std::size_t>(id)], is_of_slice)) continue;
+      if (!order(gather, id) && is_pass(a) && gather < id) continue;  // check_use() reports it
+      if (!order(gather, id))
+        faults.add("{} does not wait for {}, so it uses old weights of other ranks", place(program, id),
+                   place(program, gather));
+      else if (!order(id, update))
+        faults.add("{} uses weights of which other ranks have updated shards: call gather_after_updates() on the plan",
+                   place(program, id));
+    }
+  }
+}
+
 }  // namespace
 
 void check_shards(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
     const Shared shared(program);
+    check_while_whole(plan, program, shared, orders[r], faults);
     std::vector<ActionId> moves;
     for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id) {
       const Action& a = program.actions[id];
