@@ -1,4 +1,5 @@
-// Matrix products: oneDNN for f32 and bf16 (in f32 if the CPU has no bf16), tile by tile below AVX-512; Eigen for f64.
+// Matrix products: oneDNN for f32 and bf16 (in f32 if the CPU has no bf16); below AVX-512 our product for large ones,
+// and oneDNN's tile by tile for narrow ones; Eigen for f64.
 #include <omp.h>
 
 #include <cstring>
@@ -7,6 +8,7 @@
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/dnnl.h"
+#include "kernels/cpu/packed_product.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/vector.h"
@@ -92,13 +94,18 @@ class OneThread {
   int before_ = omp_get_max_threads();
 };
 
-/// Below AVX-512 oneDNN divides the sums of a product among threads, so that bits depend on their number. There each
-/// tile of c, whose size does not depend on threads, is a separate product on one thread.
+/// Below AVX-512 oneDNN divides the sums of a product among threads, so that bits depend on their number, and is slow
+/// for most transposed operands. There packed_product() computes large products. Of narrow ones each tile of c, whose
+/// size does not depend on threads, is a separate product on one thread.
 bool try_tiles(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   constexpr Index tall = 128, wide = 512;
   if (vector_level() == VectorLevel::v4 || c.dtype != DType::f32 || a.dtype != DType::f32 ||
       (bias && bias.dtype != DType::f32))
     return false;
+  if (j.m >= 16 && j.n > 8) {  // enough to be worth the packing
+    packed_product(c, a, b, bias, j);
+    return true;
+  }
   const Index rows = (j.m + tall - 1) / tall, columns = (j.n + wide - 1) / wide;
   parallel_for(j.batch * rows * columns, std::min(tall, j.m) * std::min(wide, j.n) * j.k, [&](Index begin, Index end) {
     const OneThread alone;

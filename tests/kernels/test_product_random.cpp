@@ -60,9 +60,8 @@ void check_matmul(DType type, Index m = extent(), Index n = extent(), Index k = 
   CHECK(same(c, sums, sizes, type));
 }
 
-void check_linear(DType type) {
+void check_linear(DType type, Index rows = extent(), Index in = extent(), Index out = extent()) {
   const bool with_bias = pick(0, 1), relu = pick(0, 1), accumulate = pick(0, 1);
-  const Index rows = extent(), in = extent(), out = extent();
   INFO(name_of(type) << " rows " << rows << " in " << in << " out " << out << " bias " << with_bias << " relu " << relu
                      << " accumulate " << accumulate);
   Fenced x({rows, in}, type), w({out, in}, type), dy({rows, out}, type), bias({out}, type), y({rows, out}, type),
@@ -126,6 +125,9 @@ TEST_CASE("products larger than the tiles that they are cut into equal their def
   for (int i = 0; i < 12; ++i) {
     set_threads(1 + i % 3);
     check_matmul(DType::f32, pick(100, 300), pick(400, 1100), pick(1, 24));
+    check_matmul(DType::f32, pick(9, 60), pick(5, 60), pick(300, 1300));
+    check_linear(DType::f32, pick(9, 60), pick(300, 900), pick(5, 60));
+    check_linear(DType::f32, pick(300, 900), pick(9, 60), pick(5, 60));
   }
   set_threads(before);
 }

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/conv/conv_dnnl.h"
 #include "kernels/cpu/conv/conv_faults.h"
+#include "kernels/cpu/packed_product.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector.h"
 
@@ -177,6 +178,12 @@ void product_backward_weight(const View& dw, const View& x, const View& dy, cons
   Scratch columns(as_is ? 0 : static_cast<std::size_t>(rows * width) * sizeof(float));
   if (!as_is) make_columns(columns.as<std::byte>(), x, s);
   const float *from = as_is ? x.as<float>() : columns.as<float>(), *seed = dy.as<float>();
+  if (vector_level() < VectorLevel::v4) {
+    View right = x;
+    if (!as_is) right.data = columns.data();
+    const MatMulJob job{.m = s.c_out, .n = width, .k = rows, .transpose_a = true, .accumulate = accumulate};
+    return packed_product(dw, dy, right, View{}, job);
+  }
   if (width >= s.c_out) return sgemm(dw.as<float>(), true, seed, from, s.c_out, width, rows, accumulate ? 1.f : 0.f);
   Scratch transposed(static_cast<std::size_t>(dw.bytes()));  // [I, O]: the product is faster when its result is wide
   sgemm(transposed.as<float>(), true, from, seed, width, s.c_out, rows, 0.f);

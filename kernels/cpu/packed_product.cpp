@@ -1,0 +1,171 @@
+#include "kernels/cpu/packed_product.h"
+
+#include <cstring>
+
+#include "kernels/cpu/attention_tiles.h"
+
+namespace trireme {
+namespace {
+
+// Most rows and columns of a packed block of b, which stays in the second cache with the rows of a. A panel of it stays
+// in the first cache.
+constexpr Index most_depth = 384, most_width = 256, rows_together = 96;
+
+template <class P>
+class PackedProduct {
+ public:
+  PackedProduct(float* c, const float* a, const float* b, const float* bias, const MatMulJob& j)
+      : c_(c), a_(a), b_(b), bias_(bias), j_(j) {}
+
+  /// Rows [row, row + rows) and columns [column, column + columns) of c.
+  void run(Index row, Index rows, Index column, Index columns) const {
+    const Index padded = (columns + panel - 1) / panel * panel;
+    const bool direct = padded == columns && !j_.accumulate;
+    const Index most = direct ? rows : std::min(rows, 4 * rows_together);
+    for (Index from = 0; from < rows; from += most) {
+      const Index count = std::min(most, rows - from);
+      float* const to = direct ? c_ + (row + from) * j_.n + column : scratch<float>(most * padded, 0);
+      multiply(to, direct ? j_.n : padded, row + from, count, column, columns);
+      finish(to, direct ? j_.n : padded, row + from, count, column, columns);
+    }
+  }
+
+ private:
+  static constexpr Index panel = 2 * P::lanes;
+
+  void multiply(float* to, Index ld, Index row, Index rows, Index column, Index columns) const {
+    const Index padded = (columns + panel - 1) / panel * panel;
+    const Index steps = (j_.k + most_depth - 1) / most_depth, most = ((j_.k + steps - 1) / steps + 7) / 8 * 8;
+    float* const packed = scratch<float>(most * padded, 1);
+    for (Index k = 0; k < j_.k; k += most) {
+      const Index depth = std::min(most, j_.k - k);
+      pack(packed, k, depth, column, columns);
+      for (Index r = 0; r < rows; r += rows_together) {
+        const Index count = std::min(rows_together, rows - r);
+        const auto [left, lda] = left_of(row + r, count, k, depth);
+        P::run([=, left = left, lda = lda] {
+          for (Index at = 0; at < padded; at += panel) {
+            const tiles::ProductOf<P> g{.c = to + r * ld + at,
+                                        .ldc = ld,
+                                        .a = left,
+                                        .lda = lda,
+                                        .b = packed + at * depth,
+                                        .ldb = panel,
+                                        .m = count,
+                                        .n = panel,
+                                        .k = depth};
+            k == 0 ? multiply_panel<tiles::Into::scaled>(g) : multiply_panel<tiles::Into::added>(g);
+          }
+        });
+      }
+    }
+  }
+  template <tiles::Into into>
+  [[gnu::always_inline]] static void multiply_panel(const tiles::ProductOf<P>& g) {
+    Index row = 0;
+    for (; row + 6 <= g.m; row += 6) tiles::block<P, 6, 2, false, into>(g, row, 0);
+    if (row + 4 <= g.m) {
+      tiles::block<P, 4, 2, false, into>(g, row, 0);
+      row += 4;
+    }
+    if (row + 2 <= g.m) {
+      tiles::block<P, 2, 2, false, into>(g, row, 0);
+      row += 2;
+    }
+    if (row < g.m) tiles::block<P, 1, 2, false, into>(g, row, 0);
+  }
+
+  /// Rows [k, k + depth) and columns [column, column + columns) of op(b) in panels [depth, panel] behind each other;
+  /// zeros past the last column.
+  void pack(float* to, Index k, Index depth, Index column, Index columns) const {
+    const Index whole = columns / panel * panel, rest = columns - whole;
+    const float* const from = b_ + (j_.transpose_b ? column * j_.k + k : k * j_.n + column);
+    if (j_.transpose_b) {
+      const Index down = depth / P::lanes * P::lanes;
+      for (Index at = 0; at < whole; at += panel)
+        tiles::transpose<P>(to + at * depth, panel, from + at * j_.k, j_.k, panel, down);
+      for (Index at = 0; at < whole; at += panel)
+        for (Index i = down; i < depth; ++i)
+          for (Index c = 0; c < panel; ++c) to[at * depth + i * panel + c] = from[(at + c) * j_.k + i];
+    } else {
+      for (Index i = 0; i < depth; ++i)
+        for (Index at = 0; at < whole; at += panel)
+          std::memcpy(to + at * depth + i * panel, from + i * j_.n + at,
+                      static_cast<std::size_t>(panel) * sizeof(float));
+    }
+    if (rest == 0) return;
+    float* const last = to + whole * depth;
+    std::memset(last, 0, static_cast<std::size_t>(depth * panel) * sizeof(float));
+    for (Index i = 0; i < depth; ++i)
+      for (Index c = whole; c < columns; ++c)
+        last[i * panel + c - whole] = j_.transpose_b ? from[c * j_.k + i] : from[i * j_.n + c];
+  }
+
+  struct Left {
+    const float* a;
+    Index ld;
+  };
+  /// Rows [row, row + count) and columns [k, k + depth) of op(a).
+  Left left_of(Index row, Index count, Index k, Index depth) const {
+    if (!j_.transpose_a) return {a_ + row * j_.k + k, j_.k};
+    float* const to = scratch<float>(rows_together * most_depth, 2);
+    const float* const from = a_ + k * j_.m + row;
+    const Index down = depth / P::lanes * P::lanes, across = count / P::lanes * P::lanes;
+    tiles::transpose<P>(to, most_depth, from, j_.m, down, across);
+    for (Index r = 0; r < count; ++r)
+      for (Index i = r < across ? down : 0; i < depth; ++i) to[r * most_depth + i] = from[i * j_.m + r];
+    return {to, most_depth};
+  }
+
+  /// Adds the bias and applies ReLU, and writes or adds what is not in c yet.
+  void finish(const float* from, Index ld, Index row, Index rows, Index column, Index columns) const {
+    float* to = c_ + row * j_.n + column;
+    if (from == to && !bias_ && !j_.relu) return;
+    vectorised(
+        [=, n = j_.n, accumulate = j_.accumulate, relu = j_.relu, bias = bias_ ? bias_ + column : nullptr]() mutable {
+          for (Index r = 0; r < rows; ++r, to += n, from += ld)
+            for (Index i = 0; i < columns; ++i) {
+              float y = from[i];
+              if (accumulate) y += to[i];
+              if (bias) y += bias[i];
+              to[i] = relu && y < 0 ? 0 : y;
+            }
+        });
+  }
+
+  float* c_;
+  const float *a_, *b_, *bias_;
+  const MatMulJob& j_;
+};
+
+template <class P>
+void multiply_packed(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
+  constexpr Index tall = 24, panel = 2 * P::lanes;
+  const Index rows = (j.m + tall - 1) / tall, panels = (j.n + panel - 1) / panel, team = threads();
+  // Equal numbers of columns for each thread, and at least two blocks, where there are enough columns.
+  Index blocks = (j.n + most_width - 1) / most_width;
+  if (j.batch % team != 0) blocks = (blocks + team - 1) / team * team;
+  while (blocks * 64 < j.n && j.batch * blocks * rows < 2 * team) ++blocks;
+  const Index width = (panels + std::min(blocks, panels) - 1) / std::min(blocks, panels) * panel;
+  blocks = (j.n + width - 1) / width;
+  parallel_for(j.batch * blocks * rows, std::min(tall, j.m) * std::min(width, j.n) * j.k, [&](Index begin, Index end) {
+    while (begin < end) {  // the blocks of rows that this thread has of the same columns
+      const Index i = begin / (blocks * rows), column = begin / rows % blocks * width, first = begin % rows;
+      const Index last = std::min(rows, first + end - begin), row = first * tall;
+      const PackedProduct<P> product(c.as<float>() + i * j.m * j.n, a.as<float>() + (j.batched_a ? i * j.m * j.k : 0),
+                                     b.as<float>() + (j.batched_b ? i * j.k * j.n : 0),
+                                     bias ? bias.as<float>() : nullptr, j);
+      product.run(row, std::min(j.m, last * tall) - row, column, std::min(width, j.n - column));
+      begin += last - first;
+    }
+  });
+}
+
+}  // namespace
+
+void packed_product(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
+  vector_level() == VectorLevel::base ? multiply_packed<tiles::Plain<float, 16>>(c, a, b, bias, j)
+                                      : multiply_packed<tiles::Plain<float, 32>>(c, a, b, bias, j);
+}
+
+}  // namespace trireme
