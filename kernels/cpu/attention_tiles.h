@@ -94,18 +94,20 @@ template <class P, int M, int N, bool by_columns, Into into>
     for (int n = 0; n < N; ++n) right[n] = words_at<P>(b + n * lanes);
 #pragma GCC unroll 12
     for (int m = 0; m < M; ++m) {
-      const Words left = Words{} + a[m * across];
+      const Words left = a[m * across] - Words{};  // - 0, which the compiler leaves out, as 0 + may change -0
 #pragma GCC unroll 4
       for (int n = 0; n < N; ++n) P::add(sum[m][n], left, right[n]);
     }
   }
+  typename P::Acc factor = g.factor;
+  asm("" : "+m"(factor));  // read here: a register for it is one too many in the loop above
 #pragma GCC unroll 12
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n) {
       Vector& to = vector_at<P>(g.c + (row + m) * g.ldc + column + n * lanes);
       if constexpr (into == Into::scaled)
-        to = sum[m][n] * g.factor;
+        to = sum[m][n] * factor;
       else if constexpr (into == Into::rescaled)
         to = to * g.row_factor[row + m] + sum[m][n];
       else
