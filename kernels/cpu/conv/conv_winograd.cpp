@@ -212,15 +212,18 @@ void product(float* to, Index to_step, const Factors& factors, const float* u, I
       __builtin_prefetch(u + ahead * u_step);
       if constexpr (L::lanes >= cache_line) __builtin_prefetch(u + ahead * u_step + L::lanes);
       const Vector u0 = L::at(u), u1 = L::at(u + L::lanes);
+#pragma GCC unroll 14
       for (int r = 0; r < R; ++r) {
         const float factor = v[r * row];
         sum[r][0] += u0 * factor;
         sum[r][1] += u1 * factor;
       }
     }
-    for (int r = 0; r < R; ++r, to += to_step)
+#pragma GCC unroll 14
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
-        Vector& sums = L::at(to + half * L::lanes);
+        Vector& sums = L::at(to + r * to_step + half * L::lanes);
         sums = accumulate ? sums + sum[r][half] : sum[r][half];
       }
   });
