@@ -90,12 +90,12 @@ template <class P, int M, int N, bool by_columns, Into into>
   const Index step = by_columns ? g.lda : 1, across = by_columns ? 1 : g.lda;
   for (Index k = 0; k < g.k; ++k, a += step, b += g.ldb) {
     Words right[N];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) right[n] = words_at<P>(b + n * lanes);
 #pragma GCC unroll 12
     for (int m = 0; m < M; ++m) {
       const Words left = a[m * across] - Words{};  // - 0, which the compiler leaves out, as 0 + may change -0
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int n = 0; n < N; ++n) P::add(sum[m][n], left, right[n]);
     }
   }
@@ -103,7 +103,7 @@ template <class P, int M, int N, bool by_columns, Into into>
   asm("" : "+m"(factor));  // read here: a register for it is one too many in the loop above
 #pragma GCC unroll 12
   for (int m = 0; m < M; ++m)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {
       Vector& to = vector_at<P>(g.c + (row + m) * g.ldc + column + n * lanes);
       if constexpr (into == Into::scaled)
@@ -128,6 +128,15 @@ void multiply(const ProductOf<P>& g) {
   P::run([g] {
     constexpr int most = P::registers >= 32 ? 4 : 2;
     Index column = 0;
+    if (g.m == 1) {  // as many sums at once as hide the latency of an addition
+      constexpr int sums = P::registers >= 32 ? 6 : 8;
+      for (; column + sums * P::lanes <= g.n; column += sums * P::lanes)
+        block<P, 1, sums, by_columns, into>(g, 0, column);
+      if (column + 4 * P::lanes <= g.n) {
+        block<P, 1, 4, by_columns, into>(g, 0, column);
+        column += 4 * P::lanes;
+      }
+    }
     for (; column + most * P::lanes <= g.n; column += most * P::lanes) panel<P, most, by_columns, into>(g, column);
     if constexpr (most == 4) {
       const Index rest = (g.n - column) / P::lanes;
