@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs memory virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions preemptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible readers"
+list="pairs memory virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions preemptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi clang reproducible readers"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -128,6 +128,28 @@ isa() {
 onednn3() { tests/with_onednn3.sh; }
 tsan() { tests/tsan.sh; }
 no_mpi() { tests/no_mpi.sh; }
+# Everything is built with Clang 16, warnings being errors, and the tests run that look into the kernels' code. Clang's OpenMP goes to a
+# folder of its own, since Debian's packages of its versions exclude each other.
+clang() (
+  if [ "$(id -u)" = 0 ] && ! command -v clang++-16 >/dev/null; then
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends clang-16 >/dev/null 2>&1
+  fi
+  command -v clang++-16 >/dev/null || { echo "SKIPPED: no clang++-16"; return 77; }
+  if ! clang++-16 -fopenmp -fsyntax-only -include omp.h -x c++ /dev/null 2>/dev/null; then
+    mkdir -p build/libomp
+    (cd build/libomp && apt-get download -qq libomp-16-dev libomp5-16 && for deb in *.deb; do dpkg-deb -x "$deb" .; done) ||
+      { echo "SKIPPED: libomp-16-dev cannot be fetched"; return 77; }
+    lib=$PWD/build/libomp/usr/lib/llvm-16/lib
+    export CPATH=$lib/clang/16/include LIBRARY_PATH=$lib LD_LIBRARY_PATH=$lib
+  fi
+  [ -f build-clang/build.ninja ] || CC=clang-16 CXX=clang++-16 meson setup build-clang -Dcuda=disabled >/dev/null || return 1
+  ninja -C build-clang all meson-test-prereq || return 1
+  for name in kernels_attention kernels_heavy kernels_light kernels_mixed_scale openmp ops layers attention strategies; do
+    echo "== $name"
+    timeout -k 5 900 build-clang/tests/test_$name
+    case $? in 0 | 77) ;; *) return 1 ;; esac
+  done
+)
 # Two builds at different places are the same to the last byte.
 reproducible() { tests/reproducible.sh; }
 # Two thousand random files for each reader, next to the libraries that the files come from.

@@ -100,7 +100,8 @@ Image Resize::operator()(Image image, TransformRandom&) const {
   check_image("Resize", image);
   if (width > 0) return resize(std::move(image), height, width);
   const Index shorter = std::min(image.height, image.width);
-  return resize(std::move(image), height * image.height / shorter, height * image.width / shorter);
+  const Index rows = height * image.height / shorter, columns = height * image.width / shorter;
+  return resize(std::move(image), rows, columns);
 }
 Image CenterCrop::operator()(Image image, TransformRandom&) const {
   return center_crop(image, height, or_square(width, height));

@@ -53,7 +53,7 @@ class TextWindows final : public TextSource {
     std::vector<std::int64_t> some;
     for (Index at = 0; at < tokens(); at += std::ssize(some)) {
       some.resize(static_cast<std::size_t>(std::min<Index>(tokens() - at, 1 << 16)));
-      read(at, some);
+      read_tokens(at, some);
       for (const std::int64_t id : some) count += std::ssize(tokenizer_->bytes(id));
     }
     return count;
@@ -86,7 +86,7 @@ class TextWindows final : public TextSource {
     return static_cast<Index>(static_cast<unsigned __int128>(uniform) * places >> 64);
   }
   /// Reads tokens. Throws Error for an id outside the vocabulary.
-  void read(Index from, std::span<std::int64_t> to) const {
+  void read_tokens(Index from, std::span<std::int64_t> to) const {
     tokens_.read(from, to);
     const auto wrong = std::ranges::find_if(to, [&](std::int64_t id) { return id >= vocabulary_; });
     check(
@@ -97,9 +97,9 @@ class TextWindows final : public TextSource {
   void fill(Index id, const AugmentKey& draw, std::int64_t* x, std::int64_t* y) const {
     check_id(id);
     const Index from = begin(id, draw), count = std::min(context_, tokens_.size() - 1 - from);
-    read(from, {x, static_cast<std::size_t>(count)});
+    read_tokens(from, {x, static_cast<std::size_t>(count)});
     std::copy(x + 1, x + count, y);
-    read(from + count, {y + count - 1, 1});
+    read_tokens(from + count, {y + count - 1, 1});
     std::fill(x + count, x + context_, 0);
     std::fill(y + count, y + context_, ignored);
   }

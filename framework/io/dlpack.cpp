@@ -77,7 +77,6 @@ Tensor from_dlpack(DLManagedTensor* managed) {
   for (int i = 0; i < t.ndim; ++i) shape.push_back(t.shape[i]);
   const std::size_t bytes = checked_bytes(dlpack_op, shape, dtype);
   // Axes with at most one element may have any stride: such a tensor is still row-major.
-  Shape order;
   std::vector<std::int64_t> steps(static_cast<std::size_t>(t.ndim));
   Index dense = 1;
   bool row_major = true;

@@ -125,8 +125,9 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const Att
   const Tensor stats = attention_statistics(q, q.dim(2));
   launch<kernel::Attention>(y, stats, q, k, v, call.with());
   if (!needs_record(op, y, {&q, &k, &v})) return y;
+  const Tensor kept = y.detach();
   return record(op, std::move(y), {q, k, v, lengths, q_starts}, o,
-                [call, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), y = SavedTensor(y.detach()), stats](
+                [call, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), y = SavedTensor(kept), stats](
                     const Tensor& dy, Gradients& g) {
                   if (!g.needs_grad(0) && !g.needs_grad(1) && !g.needs_grad(2)) return;
                   const auto room = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype(), t.device()); };
@@ -219,8 +220,9 @@ Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const
     launch<kernel::Attention>(y, stats, x.q, x.k, x.v, call.with());
   }
   if (!needs_record(op, y, {&qkv})) return y;
+  const Tensor kept = y.detach();
   return record(op, std::move(y), {qkv, lengths}, o,
-                [=, qkv = SavedTensor(qkv), y = SavedTensor(y.detach())](const Tensor& dy, Gradients& g) {
+                [=, qkv = SavedTensor(qkv), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
                   write_grad(g, 0, [&](const Tensor& dqkv) {
                     const Packed x(qkv.get(), heads, kv_heads), dx(dqkv, heads, kv_heads);
                     launch<kernel::AttentionBackward>(dx.q, dx.k, dx.v, dy, y, stats, x.q, x.k, x.v, call.with());

@@ -176,7 +176,7 @@ inline void pair_queries(std::uint32_t* to, const float* x, Index keys) {
 /// Whether the CPU multiplies bf16 and oneDNN's limit ONEDNN_MAX_CPU_ISA allows it.
 inline bool has_bf16_products() {
   const unsigned wanted = dnnl_cpu_isa_avx512_core_bf16;
-  return vector_level() == VectorLevel::v4 && __builtin_cpu_supports("avx512bf16") &&
+  return vector_level() == VectorLevel::v4 && instructions::has_products_of_bf16() &&
          (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
 }
 /// Calls f(P{}, T{}) with the code for elements of T on this machine.
@@ -192,7 +192,8 @@ void with_code(DType type, std::string_view op, F&& f) {
   if (type == DType::f64) return plain(double{}, double{});
   if (type == DType::f32) return plain(float{}, float{});
   check(type == DType::bf16, op, "got {}, expected a floating type (f32, f64, bf16)", type);
-  if (has_bf16_products()) return f(Pairs{}, bf16{});
+  if constexpr (instructions::products_of_bf16)
+    if (has_bf16_products()) return f(Pairs{}, bf16{});
   plain(float{}, bf16{});
 }
 

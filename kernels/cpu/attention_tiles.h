@@ -1,22 +1,15 @@
 // Products of small tiles in registers, for attention. The vectors are as wide as the CPU allows; the code is written
-// once for every type and level of x86-64. Sums run over k in order, so that bits do not depend on how a product is cut
+// once for every type and level. Sums run over k in order, so that bits do not depend on how a product is cut
 // into blocks.
 #pragma once
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/cpu/vector.h"
 
 namespace trireme::tiles {
-
-namespace detail {
-template <class F>
-[[gnu::target("arch=x86-64-v4,avx512bf16,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_bf16(
-    const F& f) {
-  f();
-}
-}  // namespace detail
 
 /// Code for numbers of type A in vectors of `bytes` bytes.
 template <class A, int bytes>
@@ -38,11 +31,11 @@ struct Pairs {
   using Integers = Vectors<std::int32_t, 64>::Vector;
   static constexpr int lanes = 16, per_word = 2, registers = 32;
   [[gnu::always_inline]] static void add(Vector& sum, const Words& a, const Words& b) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    instructions::add_products<Pairs>(sum, a, b);
   }
   template <class F>
   static void run(const F& f) {
-    detail::run_bf16(f);
+    trireme::detail::run_bf16(f);
   }
 };
 
@@ -167,34 +160,38 @@ template <class P>
   }
 }
 
+/// Rows `upper` and `lower` of a matrix, s apart: the odd blocks of s words of the one and the even blocks of the other
+/// change places.
+template <class P, int s, int... i>
+[[gnu::always_inline]] inline void exchange(typename P::Words& upper, typename P::Words& lower,
+                                            std::integer_sequence<int, i...>) {
+  constexpr int n = sizeof...(i);
+  const typename P::Words a = upper, b = lower;
+  upper = __builtin_shufflevector(a, b, (i & s ? n + i - s : i)...);
+  lower = __builtin_shufflevector(a, b, (i & s ? n + i : i + s)...);
+}
+/// Blocks of s by s off the diagonal of the matrix x change places, then those of 2 s by 2 s, and so on.
+template <class P, int s>
+[[gnu::always_inline]] inline void exchange_blocks(typename P::Words (&x)[P::lanes]) {
+  if constexpr (s < P::lanes) {
+#pragma GCC unroll 16
+    for (int i = 0; i < P::lanes; ++i)
+      if (!(i & s)) exchange<P, s>(x[i], x[i + s], std::make_integer_sequence<int, P::lanes>{});
+    exchange_blocks<P, 2 * s>(x);
+  }
+}
 /// to [columns, ld] = from [rows, ld_from]^T; rows and columns are multiples of P::lanes.
 template <class P>
 void transpose(typename P::Word* to, Index ld, const typename P::Word* from, Index ld_from, Index rows, Index columns) {
   P::run([=] {
     using Words = typename P::Words;
-    using I = typename P::Integers;
     constexpr int n = P::lanes;
     for (Index r = 0; r < rows; r += n)
       for (Index c = 0; c < columns; c += n) {
         Words x[n];
 #pragma GCC unroll 16
         for (int i = 0; i < n; ++i) x[i] = words_at<P>(from + (r + i) * ld_from + c);
-#pragma GCC unroll 4
-        for (int s = 1; s < n; s *= 2) {  // blocks of s by s off the diagonal change places
-          I low{}, high{};
-#pragma GCC unroll 16
-          for (int i = 0; i < n; ++i) {
-            low[i] = i & s ? n + i - s : i;
-            high[i] = i & s ? n + i : i + s;
-          }
-#pragma GCC unroll 16
-          for (int i = 0; i < n; ++i) {
-            if (i & s) continue;
-            const Words a = x[i], b = x[i + s];
-            x[i] = __builtin_shuffle(a, b, low);
-            x[i + s] = __builtin_shuffle(a, b, high);
-          }
-        }
+        exchange_blocks<P, 1>(x);
 #pragma GCC unroll 16
         for (int i = 0; i < n; ++i) *reinterpret_cast<Words*>(to + (c + i) * ld + r) = x[i];
       }

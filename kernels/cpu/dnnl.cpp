@@ -28,8 +28,8 @@ VectorLevel detail::find_vector_level() {
   avoid_amx();
   const auto allowed = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
   const auto allows = [allowed](unsigned isa) { return (allowed & isa) == isa; };
-  if (__builtin_cpu_supports("x86-64-v4") && allows(dnnl_cpu_isa_avx512_core)) return VectorLevel::v4;
-  if (__builtin_cpu_supports("x86-64-v3") && allows(dnnl_cpu_isa_avx2)) return VectorLevel::v3;
+  if (detail::cpu_has_v4() && allows(dnnl_cpu_isa_avx512_core)) return VectorLevel::v4;
+  if (detail::cpu_has_v3() && allows(dnnl_cpu_isa_avx2)) return VectorLevel::v3;
   return VectorLevel::base;
 }
 }  // namespace trireme

@@ -1,11 +1,22 @@
 #include "kernels/cpu/philox.h"
 
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/vector.h"
 
 namespace trireme {
 namespace {
+
+/// The words of a and b in turn, of the lower and of the upper half of counters.
+template <class L, int... i>
+[[gnu::always_inline]] inline void interleave(typename L::Vector& front, typename L::Vector& back,
+                                              const typename L::Vector& a, const typename L::Vector& b,
+                                              std::integer_sequence<int, i...>) {
+  constexpr int lanes = sizeof...(i);
+  front = __builtin_shufflevector(a, b, (i / 2 + i % 2 * lanes)...);
+  back = __builtin_shufflevector(a, b, (lanes / 2 + i / 2 + i % 2 * lanes)...);
+}
 
 /// Two vectors of counters at a time. Each 64-bit lane carries one 32-bit word of one counter; the multiplication
 /// ignores the upper halves, so they are not cleared between rounds. (GCC's code for the plain loop takes twice the
@@ -16,17 +27,9 @@ Index in_vectors(std::uint32_t* out, std::uint64_t key, std::uint64_t high, std:
   constexpr int lanes = L::lanes, together = 2 * lanes;
   L::run([=]() mutable {
     using Words = typename L::Vector;
-    const auto multiply =
-        [](Words & to, const Words& a, const Words& b) __attribute__((always_inline)) {  // lower halves
-      asm("vpmuludq %2, %1, %0" : "=v"(to) : "v"(a), "v"(b));
-    };
     const Words m0 = Words{} + 0xD2511F53u, m1 = Words{} + 0xCD9E8D57u;
-    Words count{}, first{}, last{};  // 0, 1, 2...; the orders of the words of the lower and upper half of counters
-    for (unsigned i = 0; i < lanes; ++i) {
-      count[i] = i;
-      first[i] = i / 2 + i % 2 * lanes;
-      last[i] = first[i] + lanes / 2;
-    }
+    Words count{};  // 0, 1, 2...
+    for (unsigned i = 0; i < lanes; ++i) count[i] = i;
     for (Index done = 0; done + together <= n; done += together, low += together) {
       Words c0[2], c1[2], c2[2], c3[2];
       for (unsigned h = 0; h < 2; ++h) {
@@ -40,8 +43,8 @@ Index in_vectors(std::uint32_t* out, std::uint64_t key, std::uint64_t high, std:
       for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
         for (int h = 0; h < 2; ++h) {
           Words p0, p1;
-          multiply(p0, c0[h], m0);
-          multiply(p1, c2[h], m1);
+          instructions::multiply_lower<L>(p0, c0[h], m0);
+          instructions::multiply_lower<L>(p1, c2[h], m1);
           c0[h] = (p1 >> 32) ^ c1[h] ^ k0;
           c2[h] = (p0 >> 32) ^ c3[h] ^ k1;
           c1[h] = p1;
@@ -49,7 +52,8 @@ Index in_vectors(std::uint32_t* out, std::uint64_t key, std::uint64_t high, std:
         }
       for (int h = 0; h < 2; ++h, out += 4 * lanes) {
         const Words a = (c0[h] & 0xffffffffu) | c1[h] << 32, b = (c2[h] & 0xffffffffu) | c3[h] << 32;
-        const Words front = __builtin_shuffle(a, b, first), back = __builtin_shuffle(a, b, last);
+        Words front, back;
+        interleave<L>(front, back, a, b, std::make_integer_sequence<int, lanes>{});
         std::memcpy(out, &front, sizeof front);
         std::memcpy(out + 2 * lanes, &back, sizeof back);
       }

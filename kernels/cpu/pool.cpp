@@ -44,7 +44,7 @@ void max_pool(View y, View index, View x, const PoolOptions& o) {
           s.for_window(o0, o1, o2, [&](Index k, Index cell) {
             const T* v = from + (n * s.in_cells() + cell) * channels;
             const I here = static_cast<I>(k);
-            const bool start = first;
+            const int start = first;
             first = false;
 #pragma omp simd
             for (Index c = 0; c < channels; ++c) {

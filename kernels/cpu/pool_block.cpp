@@ -36,7 +36,7 @@ void forward_tile(T* y, std::uint8_t* index, const T* x, const Index* offset, In
   for (Index c = 0; c < count; ++c) {
     bool passes = !(best[c] <= A(0));
     if constexpr (!std::is_same_v<B, std::nullptr_t>) passes = passes & (bits[c] >> 8 >= threshold);
-    y[c] = passes | (best[c] != best[c]) ? static_cast<T>(best[c] * scale) : static_cast<T>(0.f);  // NaN is not dropped
+    y[c] = (passes | (best[c] != best[c])) ? static_cast<T>(best[c] * scale) : static_cast<T>(0.f);  // NaN is kept
     index[c] = static_cast<std::uint8_t>(passes ? winner[c] : no_gradient);
   }
 }

@@ -1,14 +1,17 @@
-// Vector code of the light CPU kernels. Plain loops are compiled once per vector width of x86-64, and the width is
-// chosen at run time, so that one binary uses the CPU's widest vectors. Also helpers that these kernels share.
+// Vector code of the light CPU kernels. Plain loops are compiled once per vector width of the processor's family, and
+// the width is chosen at run time, so that one binary uses the CPU's widest vectors. Also helpers that these kernels
+// share.
 #pragma once
 #include <vector>
 
+#include "kernels/cpu/levels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/plans/checks.h"
 
 namespace trireme {
 
-/// x86-64's micro-architecture levels: v3 has AVX2 and FMA, v4 AVX-512 (F, BW, CD, DQ, VL).
+/// x86-64's micro-architecture levels: v3 has AVX2 and FMA, v4 AVX-512 (F, BW, CD, DQ, VL). Other processors have
+/// `base` only.
 enum class VectorLevel { base, v3, v4 };
 namespace detail {
 /// The highest level that the CPU and oneDNN's limit ONEDNN_MAX_CPU_ISA both allow: AVX2 for v3, AVX512_CORE for v4.
@@ -20,38 +23,9 @@ inline VectorLevel vector_level() {
   return level;
 }
 
-namespace detail {
-// f is a copy, so that the compiler knows that writes to memory do not change what it captures.
-template <class F>
-[[gnu::target("arch=x86-64-v4,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_v4(F f) {
-  f();
-}
-template <class F>
-[[gnu::target("arch=x86-64-v3"), gnu::flatten, gnu::noinline]] void run_v3(F f) {
-  f();
-}
-// CPUs without AVX2 get plain code: a third level of vector code would cost a quarter of the compile time.
-template <class F>
-[[gnu::optimize("O1"), gnu::flatten, gnu::noinline]] void run_base(F f) {
-  f();
-}
-
-template <auto loop>
-struct Levels;
-template <class... Args, void (*loop)(Args...)>
-struct Levels<loop> {
-  using Fn = void (*)(Args...);
-  [[gnu::target("arch=x86-64-v4,prefer-vector-width=512"), gnu::flatten]] static void v4(Args... args) {
-    loop(args...);
-  }
-  [[gnu::target("arch=x86-64-v3"), gnu::flatten]] static void v3(Args... args) { loop(args...); }
-  [[gnu::optimize("O1"), gnu::flatten]] static void base(Args... args) { loop(args...); }
-  static constexpr Fn of[] = {base, v3, v4};  // by VectorLevel
-};
-}  // namespace detail
-
 /// Vectors of `bytes` bytes at any address that is aligned for A, for loops that the compiler vectorises badly. Code
-/// with them is written once for all levels.
+/// with them is written once for all levels. Clang needs -fmax-type-align=8: to it a reference to such a vector is
+/// aligned as a whole vector.
 template <class A, int bytes>
 struct Vectors {
   using Vector [[gnu::vector_size(bytes), gnu::aligned(alignof(A)), gnu::may_alias]] = A;

@@ -81,6 +81,6 @@ inline const Codec rounded{.name = "rounded",
                                },
                            .decode = [](const CodecContext&, const Tensor& wire,
                                         const Tensor& numbers) { add_into(numbers, wire.to(numbers.dtype())); },
-                           .states = {"rounding_residual"}};
+                           .states = {{"rounding_residual"}}};
 
 }  // namespace custom_strategies

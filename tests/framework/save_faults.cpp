@@ -38,16 +38,18 @@ int fsync(int) {
   return strikes() ? -1 : 0;
 }  // the page cache outlives a process, and a thousand real ones take a minute
 int rename(const char* from, const char* to) noexcept {
-  return strikes_name() ? -1 : static_cast<int>(::syscall(SYS_rename, from, to));
+  return strikes_name() ? -1 : static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 int renameat2(int a, const char* from, int b, const char* to, unsigned flags) noexcept {
   return strikes_name() ? -1 : static_cast<int>(::syscall(SYS_renameat2, a, from, b, to, flags));
 }
 int mkdir(const char* path, mode_t mode) noexcept {
-  return strikes_name() ? -1 : static_cast<int>(::syscall(SYS_mkdir, path, mode));
+  return strikes_name() ? -1 : static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
 }
 int unlinkat(int fd, const char* path, int flags) noexcept {
   return strikes_name() ? -1 : static_cast<int>(::syscall(SYS_unlinkat, fd, path, flags));
 }
-int unlink(const char* path) noexcept { return strikes_name() ? -1 : static_cast<int>(::syscall(SYS_unlink, path)); }
+int unlink(const char* path) noexcept {
+  return strikes_name() ? -1 : static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, 0));
+}
 }

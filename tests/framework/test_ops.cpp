@@ -477,25 +477,25 @@ TEST_CASE("values and gradients of ops that sum long rows are those of f64") {
        }},
       {"layer norm", [](const Tensor& x) { return layer_norm(x); }},
       {"group norm of many channels",
-       [n](const Tensor& x) {
+       [](const Tensor& x) {
          return group_norm(x.reshape({1, 1, n}), 1);
        }},
       {"instance norm of many cells",
-       [n](const Tensor& x) {
+       [](const Tensor& x) {
          return group_norm(x.reshape({1, n / 2, 2}), 2);
        }},
       {"cumsum", [](const Tensor& x) { return cumsum(x, 1); }},
       {"sum", [](const Tensor& x) { return sum(x, std::vector<int>{1}); }},
       {"sum of columns",
-       [n](const Tensor& x) {
+       [](const Tensor& x) {
          return sum(x.reshape({n / 4, 4}), std::vector<int>{0});
        }},
       {"var", [](const Tensor& x) { return var(x, {1}); }},
       {"scatter_add",
-       [n](const Tensor& x) {
+       [](const Tensor& x) {
          return scatter_add(Tensor::zeros({1, 3}, x.dtype()), Tensor::zeros({1, n}, DType::i64), x, 1);
        }},
-      {"average pooling of large windows", [n](const Tensor& x) {
+      {"average pooling of large windows", [](const Tensor& x) {
          return avg_pool(x.reshape({1, n, 1}), {.window = {n / 2, 1, 1}, .stride = {n / 2, 1, 1}});
        }}};
   for (const auto& [name, op] : ops) {

@@ -63,11 +63,11 @@ void check_binary(double (*f)(double, double)) {
       Data a = is_float(t) ? random(sa, t, 0.5, 2, 3) : random(sa, t, 9, 16, 3), y(sy, t);
       Data b = is_float(t) ? random(sb, t, 0.5, 2, 4) : random(sb, t, 1, 9, 4);
       run<kernel::Zip<F>>(y, a, b, F{});
-      auto at = [&](const Shape& s, Index i) {
+      auto at = [whole = sy](const Shape& s, Index i) {
         Index place = 0, step = 1;
-        for (int k = 1; k <= sy.rank(); i /= sy[-k], ++k)
+        for (int k = 1; k <= whole.rank(); i /= whole[-k], ++k)
           if (k <= s.rank()) {
-            place += s[-k] == 1 ? 0 : i % sy[-k] * step;
+            place += s[-k] == 1 ? 0 : i % whole[-k] * step;
             step *= s[-k];
           }
         return static_cast<std::size_t>(place);

@@ -121,7 +121,7 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   check_finds(bad, "phase 'never' never runs");
 
   static const Codec half{
-      .name = "half", .length = [](const CodecContext& now) { return now.size / 2; }, .states = {"rest"}};
+      .name = "half", .length = [](const CodecContext& now) { return now.size / 2; }, .states = {{"rest"}}};
   bad = good;
   for (Action& a : bad.programs[0].actions) a.codec = &half;
   check_finds(bad, "the codec half can encode an all_reduce of gradients only");
@@ -197,7 +197,7 @@ TEST_CASE("a codec's state is as before where gradients were not used") {
                                 wire.copy_from(now.states[0]);
                               },
                           .decode = [](const CodecContext&, const Tensor& wire, const Tensor& x) { add_into(x, wire); },
-                          .states = {"rest"}};
+                          .states = {{"rest"}}};
   const Strategy strategy =
       data_parallel() | Strategy("rest", Claim::statistical, [](Plan p) { return with_codec(std::move(p), rest); });
   CHECK_NOTHROW(World::threads(2, [&](World& world) {

@@ -21,20 +21,19 @@ constexpr Index panel = 2 * L::lanes;
 template <class L>
 constexpr int most_rows = L::registers == 32 ? 14 : 6;
 
-/// The transforms of one line, of vectors V: B^T of M + 2 inputs, G of 3 filter cells, A^T to M outputs.
-template <int M>
+/// The transforms of one line, of vectors of L: B^T of M + 2 inputs, G of 3 filter cells, A^T to M outputs.
+template <class L, int M>
 struct Line;
 
-template <>
-struct Line<2> {
-  template <class V>
+template <class L>
+struct Line<L, 2> {
+  using V = typename L::Vector;
   [[gnu::always_inline]] static void input(const V (&d)[4], V (&v)[4]) {
     v[0] = d[0] - d[2];
     v[1] = d[1] + d[2];
     v[2] = d[2] - d[1];
     v[3] = d[1] - d[3];
   }
-  template <class V>
   [[gnu::always_inline]] static void filter(const V (&g)[3], V (&u)[4]) {
     const V ends = (g[0] + g[2]) * 0.5f, middle = g[1] * 0.5f;
     u[0] = g[0];
@@ -42,20 +41,17 @@ struct Line<2> {
     u[2] = ends - middle;
     u[3] = g[2];
   }
-  template <class V>
   [[gnu::always_inline]] static void output(const V (&m)[4], V (&y)[2]) {
     y[0] = m[0] + m[1] + m[2];
     y[1] = m[1] - m[2] - m[3];
   }
   // Transposed.
-  template <class V>
   [[gnu::always_inline]] static void output_gradient(const V (&dy)[2], V (&m)[4]) {
     m[0] = dy[0];
     m[1] = dy[0] + dy[1];
     m[2] = dy[0] - dy[1];
     m[3] = -dy[1];
   }
-  template <class V>
   [[gnu::always_inline]] static void filter_gradient(const V (&u)[4], V (&g)[3]) {
     const V ends = (u[1] + u[2]) * 0.5f;
     g[0] = u[0] + ends;
@@ -64,9 +60,9 @@ struct Line<2> {
   }
 };
 
-template <>
-struct Line<4> {
-  template <class V>
+template <class L>
+struct Line<L, 4> {
+  using V = typename L::Vector;
   [[gnu::always_inline]] static void input(const V (&d)[6], V (&v)[6]) {
     const V a = d[4] - d[2] * 4.f, b = d[3] - d[1] * 4.f, c = d[4] - d[2], e = (d[3] - d[1]) * 2.f;
     v[0] = d[0] * 4.f - d[2] * 5.f + d[4];
@@ -76,7 +72,6 @@ struct Line<4> {
     v[4] = c - e;
     v[5] = d[1] * 4.f - d[3] * 5.f + d[5];
   }
-  template <class V>
   [[gnu::always_inline]] static void filter(const V (&g)[3], V (&u)[6]) {
     const V a = (g[0] + g[2]) * (-1.f / 6), b = g[1] * (-1.f / 6);
     const V c = g[0] * (1.f / 24) + g[2] * (1.f / 6), e = g[1] * (1.f / 12);
@@ -87,7 +82,6 @@ struct Line<4> {
     u[4] = c - e;
     u[5] = g[2];
   }
-  template <class V>
   [[gnu::always_inline]] static void output(const V (&m)[6], V (&y)[4]) {
     const V a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
     y[0] = m[0] + a + c;
@@ -148,12 +142,12 @@ void transform_input(const Block& b, Index row, const float* x, const TileOrigin
       for (int j = 0; j < side; ++j) {
         Vector d[side], v[side];
         for (int i = 0; i < side; ++i) d[i] = cell[i * side + j] ? L::at(cell[i * side + j] + k) : Vector{};
-        Line<M>::input(d, v);
+        Line<L, M>::input(d, v);
         for (int i = 0; i < side; ++i) half[i][j] = v[i];
       }
       for (int i = 0; i < side; ++i) {
         Vector v[side];
-        Line<M>::input(half[i], v);
+        Line<L, M>::input(half[i], v);
         for (int j = 0; j < side; ++j) L::at(to + (i * side + j) * step + k) = v[j];
       }
     }
@@ -175,13 +169,13 @@ void transform_output(float* y, const float* bias, const float* residual, const 
       for (int j = 0; j < side; ++j) {
         Vector m[side], v[M];
         for (int i = 0; i < side; ++i) m[i] = L::at(from + (i * side + j) * step + k);
-        Line<M>::output(m, v);
+        Line<L, M>::output(m, v);
         for (int i = 0; i < M; ++i) half[i][j] = v[i];
       }
       const Vector start = bias ? L::at(bias + k) : Vector{};
       for (int i = 0; i < high; ++i) {
         Vector out[M];
-        Line<M>::output(half[i], out);
+        Line<L, M>::output(half[i], out);
         for (int j = 0; j < wide; ++j) {
           const Index cell = corner + i * line + j * channels + k;
           Vector v = out[j] + start;
@@ -287,13 +281,13 @@ void transform_filter(float* to, const float* from, Index channel, Index cell, c
         Vector half[3][side];
         for (int c = 0; c < 3; ++c) {
           const Vector column[3] = {L::at(g + c * cell), L::at(g + (3 + c) * cell), L::at(g + (6 + c) * cell)};
-          Line<M>::filter(column, half[c]);
+          Line<L, M>::filter(column, half[c]);
         }
         float* panels = to + (o / panel<L> * inputs + i) * panel<L> + o % panel<L>;
         for (int r = 0; r < side; ++r) {
           const Vector row[3] = {half[0][r], half[1][r], half[2][r]};
           Vector u[side];
-          Line<M>::filter(row, u);
+          Line<L, M>::filter(row, u);
           for (int c = 0; c < side; ++c) L::at(panels + (r * side + c) * step) = u[c];
         }
       }
@@ -331,12 +325,12 @@ void transform_gradient(const Block& b, Index row, const float* dy, const TileOr
         Vector d[2], m[4];
         for (int i = 0; i < 2; ++i)
           d[i] = i < high && j < wide ? L::at(corner + i * line + j * channels + k) : Vector{};
-        Line<2>::output_gradient(d, m);
+        Line<L, 2>::output_gradient(d, m);
         for (int i = 0; i < 4; ++i) half[i][j] = m[i];
       }
       for (int i = 0; i < 4; ++i) {
         Vector m[4];
-        Line<2>::output_gradient(half[i], m);
+        Line<L, 2>::output_gradient(half[i], m);
         for (int j = 0; j < 4; ++j) L::at(to + (i * 4 + j) * step + k) = m[j];
       }
     }
@@ -370,12 +364,12 @@ void finish_gradient(float* dw, const float* sums, Index parts, const ConvShape&
           Vector u[4] = {}, g[3];
           for (Index part = 0; part < parts; ++part)
             for (int r = 0; r < 4; ++r) u[r] += L::at(sums + (part * 16 + r * 4 + c) * step + o * channels + k);
-          Line<2>::filter_gradient(u, g);
+          Line<L, 2>::filter_gradient(u, g);
           for (int r = 0; r < 3; ++r) half[r][c] = g[r];
         }
         for (int r = 0; r < 3; ++r) {
           Vector g[3];
-          Line<2>::filter_gradient(half[r], g);
+          Line<L, 2>::filter_gradient(half[r], g);
           for (int c = 0; c < 3; ++c) {
             Vector& to = L::at(dw + (o * 9 + r * 3 + c) * channels + k);
             to = accumulate ? to + g[c] : g[c];

@@ -332,8 +332,12 @@ bool ShmAllReduce::drain() {
 }
 
 void ShmAllReduce::advance() {
-  do fill();
-  while (reduce() | drain());
+  bool moved = true;
+  while (moved) {
+    fill();
+    moved = reduce();
+    if (drain()) moved = true;
+  }
 }
 
 // For waits elsewhere: other ranks may wait for this rank to copy in or out. It does not reduce, which would delay the

@@ -1,0 +1,20 @@
+// What takes the place of instructions_x86_64.h with Clang, which compiles the product to the same instruction, and on
+// other processors. levels.h includes this file.
+#pragma once
+
+namespace trireme::instructions {
+
+/// Products of the lower 32 bits of lanes of 64.
+template <class L>
+[[gnu::always_inline]] inline void multiply_lower(typename L::Vector& to, const typename L::Vector& a,
+                                                  const typename L::Vector& b) {
+  to = (a & 0xffffffffu) * (b & 0xffffffffu);
+}
+
+/// None: bf16 is computed in f32.
+constexpr bool products_of_bf16 = false;
+inline bool has_products_of_bf16() { return false; }
+template <class P>
+void add_products(typename P::Vector& sum, const typename P::Words& a, const typename P::Words& b);  // nowhere
+
+}  // namespace trireme::instructions

@@ -1,0 +1,23 @@
+// Instructions of x86-64 for which GCC has no expression that it would compile to them. levels.h includes this file.
+#pragma once
+
+namespace trireme::instructions {
+
+/// Products of the lower 32 bits of lanes of 64.
+template <class L>
+[[gnu::always_inline]] inline void multiply_lower(typename L::Vector& to, const typename L::Vector& a,
+                                                  const typename L::Vector& b) {
+  asm("vpmuludq %2, %1, %0" : "=v"(to) : "v"(a), "v"(b));
+}
+
+/// Whether add_products() exists; the CPU may still lack it.
+constexpr bool products_of_bf16 = true;
+inline bool has_products_of_bf16() { return __builtin_cpu_supports("avx512bf16"); }
+/// sum += the two products of each pair of bf16.
+template <class P>
+[[gnu::always_inline]] inline void add_products(typename P::Vector& sum, const typename P::Words& a,
+                                                const typename P::Words& b) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+}
+
+}  // namespace trireme::instructions
