@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs memory virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions preemptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi clang reproducible readers"
+list="pairs memory virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions preemptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi clang aarch64 reproducible readers"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -128,6 +128,13 @@ isa() {
 onednn3() { tests/with_onednn3.sh; }
 tsan() { tests/tsan.sh; }
 no_mpi() { tests/no_mpi.sh; }
+# For another family of processors, under qemu-user.
+aarch64() {
+  if [ "$(id -u)" = 0 ] && ! command -v aarch64-linux-gnu-g++ >/dev/null; then
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++-aarch64-linux-gnu qemu-user-static >/dev/null 2>&1
+  fi
+  tests/aarch64.sh
+}
 # Everything is built with Clang 16, warnings being errors, and the tests run that look into the kernels' code. Clang's OpenMP goes to a
 # folder of its own, since Debian's packages of its versions exclude each other.
 clang() (

@@ -31,6 +31,7 @@ struct Levels<loop> {
   static constexpr Fn of[3] = {base, base, base};  // by VectorLevel
 };
 
+inline constexpr bool is_x86_64 = false;
 constexpr bool cpu_has_v3() { return false; }
 constexpr bool cpu_has_v4() { return false; }
 

@@ -34,6 +34,7 @@ struct Levels<loop> {
   static constexpr Fn of[3] = {base, v3, v4};  // by VectorLevel
 };
 
+inline constexpr bool is_x86_64 = true;
 // Clang 16 knows no names of levels. A CPU with these instructions of v3 has the others, too.
 inline bool cpu_has_v3() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
