@@ -64,9 +64,9 @@ class ParameterStore {
 
   const std::vector<Entry>& entries() const { return state_->entries; }   ///< in visit order, the order of values()
   const std::vector<Buffer>& buffers() const { return state_->buffers; }  ///< in visit order
-  const FlatBuffer& values() const { return state_->values; }             ///< size() elements, padding included
-  const FlatBuffer& grads() const { return state_->grads; }               ///< parallel to values()
-  Index size() const { return state_->values.numel(); }                   ///< elements of values(), padding included
+  const FlatBuffer& values() const { return state_->values; }  ///< size() elements; under zero, parts may be old
+  const FlatBuffer& grads() const { return state_->grads; }    ///< parallel to values()
+  Index size() const { return state_->values.numel(); }        ///< elements of values(), padding included
   /// Other names of tensors that several layers share: {other name, name of the entry}. Empty without a model.
   std::map<std::string, std::string> ties() const;
   /// Number of trained numbers, without padding; a tensor divided over ranks counts as a whole.

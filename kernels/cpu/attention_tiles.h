@@ -87,13 +87,13 @@ template <class P, int M, int N, bool by_columns, Into into>
     for (int n = 0; n < N; ++n) right[n] = words_at<P>(b + n * lanes);
 #pragma GCC unroll 12
     for (int m = 0; m < M; ++m) {
-      const Words left = a[m * across] - Words{};  // - 0, which the compiler leaves out, as 0 + may change -0
+      const Words left = a[m * across] - Words{};  // x - 0 is x, and the compiler removes it; 0 + x turns -0 into 0
 #pragma GCC unroll 8
       for (int n = 0; n < N; ++n) P::add(sum[m][n], left, right[n]);
     }
   }
   typename P::Acc factor = g.factor;
-  asm("" : "+m"(factor));  // read here: a register for it is one too many in the loop above
+  asm("" : "+m"(factor));  // loaded after the loop, in which all registers are in use
 #pragma GCC unroll 12
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 8

@@ -95,8 +95,8 @@ class OneThread {
 };
 
 /// Below AVX-512 oneDNN divides the sums of a product among threads, so that bits depend on their number, and is slow
-/// for most transposed operands. There packed_product() computes large products. Of narrow ones each tile of c, whose
-/// size does not depend on threads, is a separate product on one thread.
+/// for most transposed operands. There packed_product() computes large products. Narrow products are cut into tiles of
+/// c, whose size does not depend on threads. Each tile is a separate product on one thread.
 bool try_tiles(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   constexpr Index tall = 128, wide = 512;
   if (vector_level() == VectorLevel::v4 || c.dtype != DType::f32 || a.dtype != DType::f32 ||

@@ -7,8 +7,8 @@
 namespace trireme {
 namespace {
 
-// Most rows and columns of a packed block of b, which stays in the second cache with the rows of a. A panel of it stays
-// in the first cache.
+// Most rows and columns of a packed block of b, which stays in the L2 cache together with the rows of a. A panel of the
+// block stays in the L1 cache.
 constexpr Index most_depth = 384, most_width = 256, rows_together = 96;
 
 template <class P>
@@ -75,7 +75,7 @@ class PackedProduct {
     if (row < g.m) tiles::block<P, 1, 2, false, into>(g, row, 0);
   }
 
-  /// Rows [k, k + depth) and columns [column, column + columns) of op(b) in panels [depth, panel] behind each other;
+  /// Rows [k, k + depth) and columns [column, column + columns) of op(b) in panels [depth, panel] one after another;
   /// zeros past the last column.
   void pack(float* to, Index k, Index depth, Index column, Index columns) const {
     const Index whole = columns / panel * panel, rest = columns - whole;

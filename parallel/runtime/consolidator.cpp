@@ -40,7 +40,7 @@ void Consolidator::gather_weights() {
 }
 
 void Consolidator::gather_own_weights() {
-  if (std::exchange(own_current_, true) || !keeps_shards_) return;
+  if (own_current_ || !keeps_shards_) return;
   std::vector<Work> works;
   for (const Action& a : shared_) {
     restore_pages(parameters_.values(), a.slice);
@@ -49,6 +49,7 @@ void Consolidator::gather_own_weights() {
   }
   for (Work& work : works) work.wait();
   for (const Action& a : shared_) parameters_.mark_released(a.slice, false);
+  own_current_ = true;
 }
 
 void Consolidator::end_step() {

@@ -57,11 +57,12 @@ class Consolidator {
   bool stages_;                 // other ranks have other pipeline stages
   std::vector<Action> shared_;  // updates of this program that several ranks divide
   OwnWeights own_;
-  bool keeps_shards_;   // each step gathers other ranks' shards of the weights
-  bool drops_ = false;  // and drops them after use
-  // This rank has all weights (all of its program; all state) as of the last step.
-  bool weights_current_ = false, own_current_ = true, state_current_ = false;
-  bool whole_ = true;                                     // other stages' weights have memory on this rank
+  bool keeps_shards_;             // each step gathers other ranks' shards of the weights
+  bool drops_ = false;            // and drops them after use
+  bool weights_current_ = false;  // this rank has all weights as of the last step
+  bool own_current_ = true;       // this rank has all weights of its program as of the last step
+  bool state_current_ = false;    // this rank has all state of the optimizer as of the last step
+  bool whole_ = true;             // other stages' weights have memory on this rank
 };
 
 }  // namespace trireme

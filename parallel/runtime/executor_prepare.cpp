@@ -130,7 +130,7 @@ void Executor::prepare_reads() {
     const auto at = types.find(e.slice.begin);
     check(
         at == types.end() || at->second == as, "step",
-        "'{}' is read in {}{}, but zero gathers it in {}, because the passes of a dry run read it in no other type: "
+        "'{}' is read in {}{}, but zero(3) gathers it in {}, because the passes of a dry run read it in no other type: "
         "convert it where it is read, weight.to(x.dtype()); or leave out PartProfile::example, to gather f32",
         e.name, as, [&] { return NamedRange::place(); }, at == types.end() ? as : at->second);
   });

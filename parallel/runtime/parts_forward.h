@@ -18,11 +18,11 @@ class PartsForward {
 
   /// program: index of this rank's program. All references must outlive it.
   PartsForward(const Plan&, int program, const Chain&, Parameters&, Mesh&, Consolidator&);
-  /// Whether ranks lack weights between steps, and all ranks that have a weight have the same.
+  /// Whether ranks lack memory for some weights between steps, and all ranks that have a weight have the same.
   bool is_needed() const;
   /// x [rows, ...]: the rows of this rank's share; stages of a pipeline get the same rows. Ranks that shard weights
   /// make equal numbers of calls, also without rows. Returns the result of the last part, on every stage. Between calls
-  /// each rank has the weights that a step leaves there. A collective call.
+  /// each rank has memory only for the weights that a step leaves there. A collective call.
   Tensor operator()(const Tensor& x, const RunPart&) const;
 
  private:

@@ -20,9 +20,9 @@ namespace trireme {
 /// How the costs of a model's parts are found, for strategies that need them (pipeline(partition=auto)).
 struct PartProfile {
   /// Example input of one micro-batch [rows, ...]. Rank 0 measures the costs of the model's parts on it, and the plan
-  /// lists the messages of the parts' layers on this rank (PartInfo::comms). zero() then gathers weights that all
+  /// lists the messages of the parts' layers on this rank (PartInfo::comms). zero(3) then gathers weights that all
   /// parts convert to bf16 or f16 in that type (PartInfo::read_as). The first step throws Error if the loss or a layer
-  /// reads such a weight in f32. Undefined: all parts have equal cost, and zero() gathers f32.
+  /// reads such a weight in f32. Undefined: all parts have equal cost, and zero(3) gathers f32.
   Tensor example = {};
   /// Rows of the global batch, from which the rows of a rank's micro-batch follow. The example's rows are repeated or
   /// dropped to that number, for costs in virtual time and for PartInfo::comms. 0: the example has as many rows as a

@@ -9,9 +9,9 @@ class StepForward {
  public:
   /// step: must outlive the handle.
   explicit StepForward(Step& step) : step_(*step.impl_) {}
-  /// Whether ranks lack weights between steps (zero(3), pipeline). Then either all ranks evaluate by this handle, on
-  /// the rows of share(), or call Step::gather_weights() first. False for plans whose workers train separately or that
-  /// have servers: their evaluation needs gather_weights().
+  /// Whether ranks lack memory for some weights between steps (zero(3), pipeline). Then either all ranks evaluate by
+  /// this handle, on the rows of share(), or call Step::gather_weights() first. False for zero(1) and zero(2), and for
+  /// plans whose workers train separately or that have servers: their evaluation needs gather_weights().
   bool is_needed() const;
   /// The share of each batch whose rows this rank passes: Step::shard() without micro-batches.
   RankShare share() const;

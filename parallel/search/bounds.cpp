@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "parallel/comm/world/mesh.h"
+#include "parallel/plan/ties.h"
 #include "parallel/strategies/partition.h"
 #include "parallel/strategies/rebuild.h"
 #include "parallel/strategies/schedules.h"
@@ -213,7 +214,7 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
   };
   // Weights that are read in a type of 2 bytes are gathered in it (GatherLayout).
   const bool halves =
-      c.zero > 0 && std::ranges::any_of(model.parts, [](const PartInfo& p) { return !p.read_as.empty(); });
+      c.zero == 3 && std::ranges::any_of(model.parts, [](const PartInfo& p) { return !p.read_as.empty(); });
   for (const auto& [slice, axes] : buckets) {
     const std::string divided = divided_axes(c, axes);
     const Index bytes = slice.size() * memory_.element;
@@ -230,7 +231,7 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
                                                        (slice.overlaps(first_unit) ? c.micro - 1 : 0);
     const double gather = took(CallKind::all_gather, divided, halves ? bytes / 2 : bytes);
     sums.gather += gathers * gather;
-    sums.first = c.stages == 1 && !by_units ? gather : 0;
+    sums.first = c.stages == 1 && !by_units && uses(model.parts.front(), slice) ? gather : 0;
   }
   const auto& backward = stages[rank].backward_of;
   const int first = stages[rank].first, end = first + static_cast<int>(std::ssize(backward));

@@ -69,7 +69,7 @@ class CandidateBounds {
   };
   struct Sums {  // reductions of a rank's gradients and weights
     double reduce = 0, last = 0, gather = 0;
-    double first = 0;   // the gather of the first bucket, for which the first forward waits
+    double first = 0;   // gather of the first bucket, if the first forward waits for it
     double behind = 0;  // computation after that of the last bucket
   };
   const RankModel* model_for(const SearchCandidate&);

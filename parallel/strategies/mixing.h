@@ -28,7 +28,8 @@ int vector_ops(const Action&, int) {
 /// gradients yet. strategy: its name, for the message.
 void check_apart(const Plan&, const std::string& axis, const std::string& strategy);
 /// Adds a copy of the action `like` for each slice of weights that a program updates, over the axis, after all other
-/// actions that write weights, among them gathers of shards (gather_after_updates()). phase, trigger: name of the new phase, and the steps in which it runs.
+/// actions that write weights, among them gathers of shards (gather_after_updates()). phase, trigger: name of the new
+/// phase, and the steps in which it runs.
 void mix_weights(Plan&, const Action& like, const std::string& axis, const std::string& phase, const Trigger&);
 /// Adds actions that copy the weights to `state`, one number per weight, at the beginning of step `from`. The caller
 /// adds the state to the plan.

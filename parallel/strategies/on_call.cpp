@@ -70,7 +70,8 @@ std::vector<Action> gather_shards(const Plan& plan, std::size_t r, OperandKind p
   }
   const std::vector<Slice> copies = copies_in(plan, r);
   for (const Action& a : program.actions)  // over the update's own axis, which may include image axes
-    if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice) && (!weights || keeps_shards(program)))
+    if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice) &&
+        (!weights || keeps_shards(program)))
       all.push_back(of(a.peer.root < 0 ? ActionKind::all_gather : ActionKind::broadcast, payload, a.slice, a.peer.axis,
                        a.peer.root));
   return all;

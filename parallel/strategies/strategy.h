@@ -122,7 +122,7 @@ struct ZeroOptions {
 /// the optimizer's work among the ranks that share the batch. Applies data_parallel first if the plan does not have it.
 /// Exact.
 /// - stage 1: each rank updates its shard of every bucket, and has optimizer state for this shard only. The next step
-///   gathers the weights of every bucket in the types of PartInfo::read_as, while the passes before their use run.
+///   gathers the weights of every bucket, while the passes before their use run.
 /// - stage 2: each rank also keeps only its shard of the gradients after their reduction.
 /// - stage 3: each rank also keeps only its shard of the weights, which are gathered for each part's forward and
 ///   backward, in the types of PartInfo::read_as. Weights that the next pass needs, too, are not gathered again.

@@ -153,13 +153,13 @@ Program gather_weights(const Plan& plan, const Program& program, const std::stri
 }
 
 /// Stages 1 and 2: gathers the weights that other ranks have updated in the step before, each slice before the first
-/// unit that uses it. The gather of the next slice starts at the same time, and runs under the passes in between.
+/// unit that uses it. Gathers of the next such unit start at the same time, and run under the passes in between.
 Program gather_before_passes(const Plan& plan, const Program& program) {
   struct FirstUse {
     ActionId pass;
     Action gather;
   };
-  std::vector<FirstUse> first_uses;
+  std::vector<FirstUse> all;  // in order
   std::vector<const Action*> unused;
   for (const Action& a : program.actions)
     if (a.kind == ActionKind::update && !a.peer.axis.empty()) unused.push_back(&a);
@@ -171,22 +171,23 @@ Program gather_before_passes(const Plan& plan, const Program& program) {
     std::erase_if(unused, [&](const Action* update) {
       const auto needs = [&](const PartInfo& part) { return uses(part, update->slice); };
       if (std::none_of(&plan.parts[unit->first], &plan.parts[unit->end - 1] + 1, needs)) return false;
-      Action gather =
-          on_slice(ActionKind::all_gather, Stream::comm, update->slice, update->peer.axis, {}, OperandKind::weights);
-      gather.arguments = {{GatherLayout::as_read, 1}};
-      first_uses.push_back({id, std::move(gather)});
+      all.push_back({id, on_slice(ActionKind::all_gather, Stream::comm, update->slice, update->peer.axis, {},
+                                  OperandKind::weights)});
       return true;
     });
   }
   std::vector<ActionId> started;
+  const auto start_unit = [&](Rebuild& rebuild) {  // the gathers of the next unit that are not started
+    const std::size_t first = started.size();
+    while (started.size() < all.size() && all[started.size()].pass == all[first].pass)
+      started.push_back(rebuild.add(all[started.size()].gather));
+  };
   std::size_t used = 0;
-  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action&) {
+  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+    if (started.empty() && is_pass(a)) start_unit(rebuild);
     std::vector<ActionId> waits;
-    for (; used < first_uses.size() && first_uses[used].pass == id; ++used) {
-      while (started.size() < std::min(used + 2, first_uses.size()))
-        started.push_back(rebuild.add(first_uses[started.size()].gather));
-      waits.push_back(started[used]);
-    }
+    if (used < all.size() && all[used].pass == id) start_unit(rebuild);
+    for (; used < all.size() && all[used].pass == id; ++used) waits.push_back(started[used]);
     rebuild.keep(id, waits);
   });
 }
@@ -253,7 +254,7 @@ Strategy zero(int stage, const ZeroOptions& o) {
         stage);
   const ZeroOptions usual;
   check(stage == 3 || (o.reshard == usual.reshard && o.prefetch == usual.prefetch), "zero",
-        "stage={} keeps whole weights, so it has none to gather: use prefetch and reshard with stage 3", stage);
+        "stage={} keeps memory for whole weights: use prefetch and reshard with stage 3", stage);
   check(o.prefetch >= 0, "zero", "prefetch={}, but it is a number of parts: use 0 or more", o.prefetch);
   std::string name = fmt::format("zero({}", stage);
   if (!o.axis.empty()) name += ", axis=" + o.axis;

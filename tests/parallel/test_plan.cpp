@@ -170,7 +170,7 @@ TEST_CASE("passes that follow each other are one segment, and any action but a r
   const DataParallelOptions small{.first_bucket = 9, .bucket = 9};
   CHECK(segments(plain) == "0-3");
   CHECK(segments(accumulate(3)(plain)) == "0-3");
-  CHECK(segments(data_parallel(small)(plain)) == "0-3");  // reductions between the backwards
+  CHECK(segments(data_parallel(small)(plain)) == "0-3");                          // reductions between the backwards
   CHECK(segments((data_parallel(small) | zero(1))(plain)) == "0-0 1-1 2-2 3-3");  // gathers
   CHECK(segments((data_parallel(small) | zero(2))(plain)) == "0-0 1-1 2-2 3-3");
   CHECK(segments((data_parallel(small) | zero(3))(plain)) == "0-0 1-1 2-2 3-3");  // gathers

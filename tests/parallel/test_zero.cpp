@@ -422,6 +422,20 @@ TEST_CASE("actions after the updates of zero(1) need gathers after the updates")
   CHECK(faults(whole, false).empty());
   for (const Plan& plan : {divided, whole})
     CHECK(std::ranges::count(plan.programs[0].actions, ActionKind::all_gather, &Action::kind) == 3);
+  const Plan dropping = zero(3)(serial(parts, 300, 0, {{"data", 2}}));
+  for (const bool first : {true, false})
+    CHECK_THAT(faults(dropping, first), contains("zero(3) keeps no whole weights"));
+  // Gathers of a part start together, one part ahead; a part without weights waits for none.
+  std::vector<PartInfo> wide = parts;
+  wide[1].slice = {100, 400};
+  wide[2].slice = {400, 500};
+  wide.insert(wide.begin(), {.name = "flatten", .slice = {}});
+  std::string order;
+  for (const Action& a : zero_1(serial(wide, 500, 0, {{"data", 2}})).programs[0].actions) {
+    if (a.kind == ActionKind::forward) order += " F" + std::to_string(a.part);
+    if (a.kind == ActionKind::all_gather) order += " g" + std::to_string(a.slice.begin / 100);
+  }
+  CHECK(order == " g0 F0 g3 g1 F1 g4 F2 F3");
   // Other plans have whole weights between steps, or drop them.
   const auto text = [](const Plan& plan) { return plan.to_string(); };
   for (const Strategy& other : {zero(3), central_storage(), data_parallel()}) {

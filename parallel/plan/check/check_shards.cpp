@@ -112,7 +112,11 @@ void check_while_whole(const Plan& plan, const Program& program, const Shared& s
       };
       if (std::ranges::none_of(operands[static_cast<std::size_t>(id)], is_of_slice)) continue;
       if (!order(gather, id) && is_pass(a) && gather < id) continue;  // check_use() reports it
-      if (!order(gather, id))
+      const bool drops_them = shared.find(ActionKind::drop, OperandKind::weights, u) >= 0;
+      if (is_custom(a) && drops_them)
+        faults.add("{} uses weights that the plan drops: zero(3) keeps no whole weights, use zero(1) or zero(2)",
+                   place(program, id));
+      else if (!order(gather, id))
         faults.add("{} does not wait for {}, so it uses old weights of other ranks", place(program, id),
                    place(program, gather));
       else if (!order(id, update))
