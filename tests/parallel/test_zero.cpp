@@ -431,7 +431,8 @@ TEST_CASE("actions after the updates of zero(1) need gathers after the updates")
   wide[2].slice = {400, 500};
   wide.insert(wide.begin(), {.name = "flatten", .slice = {}});
   std::string order;
-  for (const Action& a : zero_1(serial(wide, 500, 0, {{"data", 2}})).programs[0].actions) {
+  const Plan early = zero_1(serial(wide, 500, 0, {{"data", 2}}));
+  for (const Action& a : early.programs[0].actions) {
     if (a.kind == ActionKind::forward) order += " F" + std::to_string(a.part);
     if (a.kind == ActionKind::all_gather) order += " g" + std::to_string(a.slice.begin / 100);
   }
