@@ -4,6 +4,7 @@
 
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
+#include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
 
 namespace trireme {
