@@ -167,8 +167,8 @@ template <class P, int s, int... i>
                                             std::integer_sequence<int, i...>) {
   constexpr int n = sizeof...(i);
   const typename P::Words a = upper, b = lower;
-  upper = __builtin_shufflevector(a, b, (i & s ? n + i - s : i)...);
-  lower = __builtin_shufflevector(a, b, (i & s ? n + i : i + s)...);
+  instructions::shuffle<P, (i & s ? n + i - s : i)...>(upper, a, b);
+  instructions::shuffle<P, (i & s ? n + i : i + s)...>(lower, a, b);
 }
 /// Blocks of s by s off the diagonal of the matrix x change places, then those of 2 s by 2 s, and so on.
 template <class P, int s>

@@ -11,6 +11,13 @@ template <class L>
   to = (a & 0xffffffffu) * (b & 0xffffffffu);
 }
 
+/// to = the words at these positions of a and b together.
+template <class P, int... at>
+[[gnu::always_inline]] inline void shuffle(typename P::Words& to, const typename P::Words& a,
+                                           const typename P::Words& b) {
+  to = __builtin_shufflevector(a, b, at...);
+}
+
 /// None: bf16 is computed in f32.
 constexpr bool products_of_bf16 = false;
 inline bool has_products_of_bf16() { return false; }

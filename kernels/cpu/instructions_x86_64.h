@@ -10,6 +10,14 @@ template <class L>
   asm("vpmuludq %2, %1, %0" : "=v"(to) : "v"(a), "v"(b));
 }
 
+/// to = the words at these positions of a and b together. (GCC's __builtin_shufflevector, under the address sanitizer,
+/// keeps vectors on a stack that is not aligned for them.)
+template <class P, int... at>
+[[gnu::always_inline]] inline void shuffle(typename P::Words& to, const typename P::Words& a,
+                                           const typename P::Words& b) {
+  to = __builtin_shuffle(a, b, typename P::Integers{at...});
+}
+
 /// Whether add_products() exists; the CPU may still lack it.
 constexpr bool products_of_bf16 = true;
 inline bool has_products_of_bf16() { return __builtin_cpu_supports("avx512bf16"); }

@@ -8,14 +8,20 @@
 namespace trireme {
 namespace {
 
+template <int bytes>
+struct Counters : Vectors<std::uint64_t, bytes> {
+  using Words = typename Vectors<std::uint64_t, bytes>::Vector;
+  using Integers = Words;
+};
+
 /// The words of a and b in turn, of the lower and of the upper half of counters.
 template <class L, int... i>
 [[gnu::always_inline]] inline void interleave(typename L::Vector& front, typename L::Vector& back,
                                               const typename L::Vector& a, const typename L::Vector& b,
                                               std::integer_sequence<int, i...>) {
   constexpr int lanes = sizeof...(i);
-  front = __builtin_shufflevector(a, b, (i / 2 + i % 2 * lanes)...);
-  back = __builtin_shufflevector(a, b, (lanes / 2 + i / 2 + i % 2 * lanes)...);
+  instructions::shuffle<L, (i / 2 + i % 2 * lanes)...>(front, a, b);
+  instructions::shuffle<L, (lanes / 2 + i / 2 + i % 2 * lanes)...>(back, a, b);
 }
 
 /// Two vectors of counters at a time. Each 64-bit lane carries one 32-bit word of one counter; the multiplication
@@ -23,7 +29,7 @@ template <class L, int... i>
 /// time.) Returns how many of the n counters it has done.
 template <int bytes>
 Index in_vectors(std::uint32_t* out, std::uint64_t key, std::uint64_t high, std::uint64_t low, Index n) {
-  using L = Vectors<std::uint64_t, bytes>;
+  using L = Counters<bytes>;
   constexpr int lanes = L::lanes, together = 2 * lanes;
   L::run([=]() mutable {
     using Words = typename L::Vector;
