@@ -1,6 +1,6 @@
-// Products of small tiles in registers, for attention. The vectors are as wide as the CPU allows; the code is written
-// once for every type and level. Sums run over k in order, so that bits do not depend on how a product is cut
-// into blocks.
+// Products of small tiles in registers, for attention, mixed-scale layers and packed products. The vectors are as wide
+// as the CPU allows; the code is written once for every type and level. Sums run over k in order, so that bits do not
+// depend on how a product is cut into blocks.
 #pragma once
 #include <bit>
 #include <cmath>

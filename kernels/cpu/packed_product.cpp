@@ -33,12 +33,13 @@ class PackedProduct {
  private:
   static constexpr Index panel = 2 * P::lanes;
 
+  /// to [rows, columns rounded up to whole panels], `ld` elements from row to row: the product alone.
   void multiply(float* to, Index ld, Index row, Index rows, Index column, Index columns) const {
     const Index padded = (columns + panel - 1) / panel * panel;
-    const Index steps = (j_.k + most_depth - 1) / most_depth, most = ((j_.k + steps - 1) / steps + 7) / 8 * 8;
-    float* const packed = scratch<float>(most * padded, 1);
-    for (Index k = 0; k < j_.k; k += most) {
-      const Index depth = std::min(most, j_.k - k);
+    const Index steps = (j_.k + most_depth - 1) / most_depth, even = ((j_.k + steps - 1) / steps + 7) / 8 * 8;
+    float* const packed = scratch<float>(even * padded, 1);
+    for (Index k = 0; k < j_.k; k += even) {
+      const Index depth = std::min(even, j_.k - k);
       pack(packed, k, depth, column, columns);
       for (Index r = 0; r < rows; r += rows_together) {
         const Index count = std::min(rows_together, rows - r);
@@ -82,11 +83,11 @@ class PackedProduct {
     const float* const from = b_ + (j_.transpose_b ? column * j_.k + k : k * j_.n + column);
     if (j_.transpose_b) {
       const Index down = depth / P::lanes * P::lanes;
-      for (Index at = 0; at < whole; at += panel)
+      for (Index at = 0; at < whole; at += panel) {
         tiles::transpose<P>(to + at * depth, panel, from + at * j_.k, j_.k, panel, down);
-      for (Index at = 0; at < whole; at += panel)
         for (Index i = down; i < depth; ++i)
           for (Index c = 0; c < panel; ++c) to[at * depth + i * panel + c] = from[(at + c) * j_.k + i];
+      }
     } else {
       for (Index i = 0; i < depth; ++i)
         for (Index at = 0; at < whole; at += panel)
@@ -103,9 +104,9 @@ class PackedProduct {
 
   struct Left {
     const float* a;
-    Index ld;
+    Index ld;  // elements from row to row
   };
-  /// Rows [row, row + count) and columns [k, k + depth) of op(a).
+  /// Rows [row, row + count) and columns [k, k + depth) of op(a): where they are, or a transposed copy.
   Left left_of(Index row, Index count, Index k, Index depth) const {
     if (!j_.transpose_a) return {a_ + row * j_.k + k, j_.k};
     float* const to = scratch<float>(rows_together * most_depth, 2);

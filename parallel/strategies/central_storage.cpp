@@ -9,8 +9,7 @@ Strategy central_storage() {
           [](Plan plan) {
             plan = with_reductions(std::move(plan), "central_storage");
             for (Program& program : plan.programs)
-              if (!reductions_of(program).empty())
-                program = update_by_bucket(program, ActionKind::all_reduce, ActionKind::broadcast, 0);
+              if (!reductions_of(program).empty()) program = update_by_bucket(program, ActionKind::all_reduce, 0);
             return plan;
           },
           "", StrategyOrder::updates};

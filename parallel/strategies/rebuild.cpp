@@ -187,7 +187,7 @@ Program cut_reductions(const Plan& plan, const Program& program, const std::vect
   return out;
 }
 
-Program update_by_bucket(const Program& program, ActionKind reduction, std::optional<ActionKind> give, int root) {
+Program update_by_bucket(const Program& program, ActionKind reduction, int root) {
   std::vector<Slice> shared, rest;
   for (const ActionId id : reductions_of(program)) shared.push_back(program.actions[id].slice);
   std::ranges::sort(shared, {}, &Slice::begin);
@@ -210,8 +210,8 @@ Program update_by_bucket(const Program& program, ActionKind reduction, std::opti
     update.peer.root = root;
     for (const ActionId sum : tied_sums(out, reduce.slice)) update.after.push_back(sum);
     out.actions.push_back(update);
-    if (!give) continue;
-    update.kind = *give;
+    if (root < 0) continue;
+    update.kind = ActionKind::broadcast;
     update.stream = Stream::comm;
     update.payload = OperandKind::weights;
     update.after = {static_cast<ActionId>(out.actions.size()) - 1};

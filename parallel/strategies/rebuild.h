@@ -91,9 +91,8 @@ Program cut_reductions(const Plan&, const Program&, const std::vector<Slice>& at
 /// with a root, that rank updates all of it. Weights without reductions, of which ranks hold different parts, are
 /// updated by each rank. An update waits for its own reduction only, while later ones are in progress.
 /// - reduction: the kind that replaces all_reduce.
-/// - give: the kind that distributes the weights after each update: all_gather, or broadcast from root; none: weights
-///   are not distributed.
-Program update_by_bucket(const Program&, ActionKind reduction, std::optional<ActionKind> give, int root = -1);
+/// - root: the rank that updates, and broadcasts the weights after each update; -1: weights are not distributed.
+Program update_by_bucket(const Program&, ActionKind reduction, int root = -1);
 /// The plan in which shards of zero(1) and zero(2) are gathered after their updates, and not in the next step before
 /// the passes that read them. Ranks then have whole weights between steps, for actions that follow the updates.
 Plan gather_after_updates(Plan);

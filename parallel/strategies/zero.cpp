@@ -21,6 +21,7 @@ struct Unit {
   /// so are weights that are summed over other axes.
   std::vector<Bucket> weights;
 };
+/// The parts of each unit.
 std::vector<Segment> segments_of(const Plan& plan, const Program& program) {
   if (plan.programs.size() > 1) return Liveness(program).segments;
   std::vector<Segment> segments;
@@ -238,7 +239,7 @@ Plan rewrite_zero(Plan plan, int stage, const ZeroOptions& o) {
   for (Program& program : plan.programs) {
     if (reductions_of(program).empty()) continue;
     if (stage == 3) program = gather_weights(plan, reduce_by_units(plan, program, axis), axis, o);
-    program = update_by_bucket(program, ActionKind::reduce_scatter, std::nullopt);
+    program = update_by_bucket(program, ActionKind::reduce_scatter);
     if (stage < 3) program = gather_before_passes(plan, program);
     if (stage >= 2) program = drop_gradients(program, plan.programs.size() > 1);
     if (!o.axis.empty()) program = with_replicas(program, o.axis);

@@ -94,36 +94,46 @@ void check_use(const Plan& plan, const Program& program, const HappensBefore& or
 }
 
 /// Weights that are gathered before their update are whole in between only: no pass and no custom action may use them
-/// at another time.
+/// at another time. check_use() looks at the passes after a gather.
 void check_while_whole(const Plan& plan, const Program& program, const Shared& shared, const HappensBefore& order,
                        Diagnostics& faults) {
   if (!keeps_shards(program)) return;
-  const auto operands = accesses(plan, program);
-  for (ActionId update = 0; update < std::ssize(program.actions); ++update) {
-    const Action& u = program.actions[update];
-    if (u.kind != ActionKind::update || u.peer.axis.empty()) continue;
-    const ActionId gather = shared.find(ActionKind::all_gather, OperandKind::weights, u);
-    if (gather < 0 || order(update, gather)) continue;
-    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+  struct Whole {  // weights of an update
+    Slice slice;
+    ActionId gather, update;
+    bool drops;
+  };
+  std::vector<Whole> wholes;
+  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+    const Action& a = program.actions[id];
+    if (a.kind != ActionKind::update || a.peer.axis.empty()) continue;
+    const ActionId gather = shared.find(ActionKind::all_gather, OperandKind::weights, a);
+    const bool drops = shared.find(ActionKind::drop, OperandKind::weights, a) >= 0;
+    if (gather >= 0 && !order(id, gather)) wholes.push_back({a.slice, gather, id, drops});
+  }
+  const bool any = std::ranges::any_of(program.actions, is_custom);
+  const auto operands = any ? accesses(plan, program) : std::vector<std::vector<Operand>>();
+  const auto uses_slice = [&](ActionId id, const Slice& slice) {
+    if (const Action& a = program.actions[id]; is_pass(a)) return a.part >= 0 && uses(plan.parts[a.part], slice);
+    return std::ranges::any_of(operands[static_cast<std::size_t>(id)], [&](const Operand& o) {
+      return o.kind == OperandKind::weights && o.slice.overlaps(slice);
+    });
+  };
+  for (const Whole& w : wholes)
+    for (ActionId id = 0; id < (any ? static_cast<int>(program.actions.size()) : w.gather); ++id) {
       const Action& a = program.actions[id];
-      if (!is_pass(a) && !is_custom(a)) continue;
-      const auto is_of_slice = [&](const Operand& o) {
-        return o.kind == OperandKind::weights && o.slice.overlaps(u.slice);
-      };
-      if (std::ranges::none_of(operands[static_cast<std::size_t>(id)], is_of_slice)) continue;
-      if (!order(gather, id) && is_pass(a) && gather < id) continue;  // check_use() reports it
-      const bool drops_them = shared.find(ActionKind::drop, OperandKind::weights, u) >= 0;
-      if (is_custom(a) && drops_them)
+      if (!(is_pass(a) && id < w.gather) && !is_custom(a)) continue;
+      if (!uses_slice(id, w.slice)) continue;
+      if (is_custom(a) && w.drops)
         faults.add("{} uses weights that the plan drops: zero(3) keeps no whole weights, use zero(1) or zero(2)",
                    place(program, id));
-      else if (!order(gather, id))
+      else if (!order(w.gather, id))
         faults.add("{} does not wait for {}, so it uses old weights of other ranks", place(program, id),
-                   place(program, gather));
-      else if (!order(id, update))
+                   place(program, w.gather));
+      else if (!order(id, w.update))
         faults.add("{} uses weights of which other ranks have updated shards: call gather_after_updates() on the plan",
                    place(program, id));
     }
-  }
 }
 
 }  // namespace
