@@ -36,6 +36,38 @@ void online_softmax(typename P::Acc* scores, const Place& at, typename P::Acc* m
   });
 }
 
+/// Vector `to` of the pieces of 16 bytes at `from`, from + step, ...
+template <class P, int... at>
+[[gnu::always_inline]] inline void load_pieces(typename P::Words& to, const typename P::Word* from, Index step,
+                                               std::integer_sequence<int, at...>) {
+  (instructions::load_piece<at>(to, from + at * step), ...);
+}
+/// scores = scale <query, key> of groups * P::lanes keys, which are `step` apart, with the bits of multiply(): the
+/// elements of a query are added in order. They come in pieces of 16 bytes, which are transposed in registers.
+template <class P, int groups>
+[[gnu::always_inline]] inline void scores_of_one(typename P::Acc* scores, const typename P::Word* query,
+                                                 const typename P::Word* keys, Index step, Index depth,
+                                                 typename P::Acc scale) {
+  using Words = typename P::Words;
+  constexpr int piece = 16 / sizeof(typename P::Word);
+  Words sum[groups] = {};
+  for (Index d = 0; d < depth; d += piece, keys += piece) {
+#pragma GCC unroll 4
+    for (int g = 0; g < groups; ++g) {
+      Words x[piece];
+#pragma GCC unroll 4
+      for (int i = 0; i < piece; ++i)
+        load_pieces<P>(x[i], keys + (g * P::lanes + i) * step, piece * step,
+                       std::make_integer_sequence<int, P::lanes / piece>{});
+      exchange_blocks<P, 1>(x);
+#pragma GCC unroll 4
+      for (int i = 0; i < piece; ++i) P::add(sum[g], query[d + i] - Words{}, x[i]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < groups; ++g) vector_at<P>(scores + g * P::lanes) = sum[g] * scale;
+}
+
 /// As online_softmax(), for the scores of one query [keys], with the same bits.
 template <class P>
 void online_softmax_of_one(typename P::Acc* scores, Index keys, typename P::Acc& m, typename P::Acc& l,
@@ -44,8 +76,14 @@ void online_softmax_of_one(typename P::Acc* scores, Index keys, typename P::Acc&
     using Vector = typename P::Vector;
     using A = typename P::Acc;
     constexpr auto infinity = std::numeric_limits<A>::infinity();
+    for (Index j = keys; j % P::lanes != 0; ++j) scores[j] = -infinity;
+    Vector tops = Vector{} + m;
+    for (Index j = 0; j < keys; j += P::lanes) {
+      const Vector& x = vector_at<P>(scores + j);
+      tops = x > tops ? x : tops;
+    }
     A top = m;
-    for (Index j = 0; j < keys; ++j) top = scores[j] > top ? scores[j] : top;
+    for (int i = 0; i < P::lanes; ++i) top = tops[i] > top ? tops[i] : top;
     const A from = top == -infinity ? A{} : top;
     Vector shrunk = Vector{} + (m - from);
     exp_of<P>(shrunk);
@@ -54,7 +92,7 @@ void online_softmax_of_one(typename P::Acc* scores, Index keys, typename P::Acc&
       Vector& x = vector_at<P>(scores + j);
       x -= from;
       exp_of<P>(x);
-      for (Index i = 0; i < std::min<Index>(P::lanes, keys - j); ++i) sum += x[i];
+      for (int i = 0; i < P::lanes; ++i) sum += x[i];
     }
     m = top;
     l = l * shrunk[0] + sum;
@@ -83,7 +121,6 @@ class ForwardBlocks {
         values_(P::per_word == 1 ? room_ * e_.words : room_ * e_.words + room_ / 2 * e_.columns),
         queries_(query_block * e_.words),
         turned_(e_.words * query_block),
-        keys_of_one_(job.s.queries % query_block == 1 ? e_.words * key_block : 0),
         scores_(key_block * query_block),
         paired_(key_block * query_block),
         factors_(job.args.dropout > 0 ? key_block * query_block : 0),
@@ -124,7 +161,7 @@ class ForwardBlocks {
     transpose<P>(turned_, query_block, queries_, e_.words, columns, e_.words);
     std::fill_n(m_, query_block, -std::numeric_limits<A>::infinity());
     std::fill_n(l_, query_block, A{});
-    std::fill_n(static_cast<A*>(sums_), query_block * e_.columns, A{});
+    std::fill_n(static_cast<A*>(sums_), round_up(count, row_step) * e_.columns, A{});
     const bool one = count == 1 && job_.slope(h) == 0 && job_.args.dropout == 0;
     for (Index from = 0; from < end; from += key_block) {
       const Place at{n, h, first, count, from, std::min(key_block, end - from)};
@@ -140,15 +177,19 @@ class ForwardBlocks {
   /// As add_keys(), for one query, which attends to all keys: vectors run along the keys, with the same bits.
   void add_keys_of_one(const Place& at) requires(P::per_word == 1) {
     const Word* const keys = left_.first + at.from * left_.step;
-    const Index whole = at.keys / P::lanes * P::lanes;
-    transpose<P>(keys_of_one_, key_block, keys, left_.step, whole, e_.words);
-    multiply<P, false, Into::scaled>({scores_, key_block, queries_, e_.words, keys_of_one_, key_block, 1, whole,
-                                      e_.depth, static_cast<A>(job_.args.scale)});
-    P::run([&] {
-      for (Index j = whole; j < at.keys; ++j) {
+    P::run([=, scores = static_cast<A*>(scores_), query = static_cast<const Word*>(queries_), step = left_.step,
+            depth = e_.depth, scale = static_cast<A>(job_.args.scale), count = at.keys] {
+      constexpr int groups = 3;  // hide the latency of a sum; four do not fit into 16 registers
+      const Index whole = depth % (16 / sizeof(Word)) == 0 ? count : 0;
+      Index j = 0;
+      for (; j + groups * P::lanes <= whole; j += groups * P::lanes)
+        scores_of_one<P, groups>(scores + j, query, keys + j * step, step, depth, scale);
+      for (; j + P::lanes <= whole; j += P::lanes)
+        scores_of_one<P, 1>(scores + j, query, keys + j * step, step, depth, scale);
+      for (; j < count; ++j) {
         A sum{};
-        for (Index d = 0; d < e_.depth; ++d) sum += queries_[d] * keys[j * left_.step + d];
-        scores_[j] = sum * static_cast<A>(job_.args.scale);
+        for (Index d = 0; d < depth; ++d) sum += query[d] * keys[j * step + d];
+        scores[j] = sum * scale;
       }
     });
     online_softmax_of_one<P>(scores_, at.keys, m_[0], l_[0], alpha_[0]);
@@ -205,7 +246,7 @@ class ForwardBlocks {
     Index step;  // elements from one row to the next
   };
   Matrix left_ = {}, right_ = {};  // current keys and values
-  Buffer<Word> keys_, values_, queries_, turned_, keys_of_one_;
+  Buffer<Word> keys_, values_, queries_, turned_;
   Buffer<A> scores_;
   Buffer<Word> paired_;
   Buffer<A> factors_, sums_;

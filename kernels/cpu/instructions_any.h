@@ -18,6 +18,13 @@ template <class P, int... at>
   to = __builtin_shufflevector(a, b, at...);
 }
 
+/// The 16 bytes of `to` from byte 16 `at` on = those at `from`; at 0 clears the others.
+template <int at, class Vector>
+[[gnu::always_inline]] inline void load_piece(Vector& to, const void* from) {
+  if constexpr (at == 0) to = Vector{};
+  __builtin_memcpy(reinterpret_cast<char*>(&to) + 16 * at, from, 16);
+}
+
 /// None: bf16 is computed in f32.
 constexpr bool products_of_bf16 = false;
 inline bool has_products_of_bf16() { return false; }

@@ -18,6 +18,21 @@ template <class P, int... at>
   to = __builtin_shuffle(a, b, typename P::Integers{at...});
 }
 
+/// The 16 bytes of `to` from byte 16 `at` on = those at `from`; at 0 clears the others.
+template <int at, class Vector>
+[[gnu::always_inline]] inline void load_piece(Vector& to, const void* from) {
+  using Piece [[gnu::vector_size(16), gnu::aligned(1), gnu::may_alias]] = char;
+  const Piece& piece = *static_cast<const Piece*>(from);
+  if constexpr (sizeof(Vector) == 16)
+    to = (Vector)piece;
+  else if constexpr (at == 0)
+    asm("vmovups %1, %x0" : "=v"(to) : "m"(piece));
+  else if constexpr (sizeof(Vector) == 32)
+    asm("vinsertf128 %2, %1, %0, %0" : "+x"(to) : "m"(piece), "i"(at));
+  else
+    asm("vinsertf32x4 %2, %1, %0, %0" : "+v"(to) : "m"(piece), "i"(at));
+}
+
 /// Whether add_products() exists; the CPU may still lack it.
 constexpr bool products_of_bf16 = true;
 inline bool has_products_of_bf16() { return __builtin_cpu_supports("avx512bf16"); }
