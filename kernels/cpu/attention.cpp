@@ -42,6 +42,26 @@ template <class P, int... at>
                                                std::integer_sequence<int, at...>) {
   (instructions::load_piece<at>(to, from + at * step), ...);
 }
+/// The squares that x consists of, of `piece` words of 16 bytes together, transposed. Each stage mixes the lower, and
+/// the upper, halves of the pieces of two vectors.
+template <class P, int piece, int stage = 1, int... lane>
+[[gnu::always_inline]] inline void transpose_pieces(typename P::Words (&x)[piece],
+                                                    std::integer_sequence<int, lane...> all) {
+  if constexpr (stage < piece) {
+    typename P::Words y[piece];
+#pragma GCC unroll 4
+    for (int i = 0; i < piece / 2; ++i) {
+      constexpr auto from = [](int l, int upper) {
+        return l / piece * piece + upper + l % piece / 2 + l % 2 * P::lanes;
+      };
+      instructions::shuffle<P, from(lane, 0)...>(y[2 * i], x[i], x[i + piece / 2]);
+      instructions::shuffle<P, from(lane, piece / 2)...>(y[2 * i + 1], x[i], x[i + piece / 2]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < piece; ++i) x[i] = y[i];
+    transpose_pieces<P, piece, 2 * stage>(x, all);
+  }
+}
 /// scores = scale <query, key> of groups * P::lanes keys, which are `step` apart, with the bits of multiply(): the
 /// elements of a query are added in order. They come in pieces of 16 bytes, which are transposed in registers.
 template <class P, int groups>
@@ -59,7 +79,7 @@ template <class P, int groups>
       for (int i = 0; i < piece; ++i)
         load_pieces<P>(x[i], keys + (g * P::lanes + i) * step, piece * step,
                        std::make_integer_sequence<int, P::lanes / piece>{});
-      exchange_blocks<P, 1>(x);
+      transpose_pieces<P>(x, std::make_integer_sequence<int, P::lanes>{});
 #pragma GCC unroll 4
       for (int i = 0; i < piece; ++i) P::add(sum[g], query[d + i] - Words{}, x[i]);
     }

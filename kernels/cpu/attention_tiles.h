@@ -170,13 +170,12 @@ template <class P, int s, int... i>
   instructions::shuffle<P, (i & s ? n + i - s : i)...>(upper, a, b);
   instructions::shuffle<P, (i & s ? n + i : i + s)...>(lower, a, b);
 }
-/// Blocks of s by s off the diagonal of the matrix x change places, then those of 2 s by 2 s, and so on. If x has fewer
-/// rows than columns, each of its squares is a matrix.
-template <class P, int s, int rows>
-[[gnu::always_inline]] inline void exchange_blocks(typename P::Words (&x)[rows]) {
-  if constexpr (s < rows) {
+/// Blocks of s by s off the diagonal of the matrix x change places, then those of 2 s by 2 s, and so on.
+template <class P, int s>
+[[gnu::always_inline]] inline void exchange_blocks(typename P::Words (&x)[P::lanes]) {
+  if constexpr (s < P::lanes) {
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i)
+    for (int i = 0; i < P::lanes; ++i)
       if (!(i & s)) exchange<P, s>(x[i], x[i + s], std::make_integer_sequence<int, P::lanes>{});
     exchange_blocks<P, 2 * s>(x);
   }
