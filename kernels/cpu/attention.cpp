@@ -90,9 +90,8 @@ template <class P, int groups>
 
 /// As online_softmax(), for the scores of one query [keys], with the same bits.
 template <class P>
-void online_softmax_of_one(typename P::Acc* scores, Index keys, typename P::Acc& m, typename P::Acc& l,
-                           typename P::Acc& alpha) {
-  P::run([=, &m, &l, &alpha] {
+void online_softmax_of_one(typename P::Acc* scores, Index keys, typename P::Acc& m, typename P::Acc& alpha) {
+  P::run([=, &m, &alpha] {
     using Vector = typename P::Vector;
     using A = typename P::Acc;
     constexpr auto infinity = std::numeric_limits<A>::infinity();
@@ -107,17 +106,37 @@ void online_softmax_of_one(typename P::Acc* scores, Index keys, typename P::Acc&
     const A from = top == -infinity ? A{} : top;
     Vector shrunk = Vector{} + (m - from);
     exp_of<P>(shrunk);
-    A sum{};
     for (Index j = 0; j < keys; j += P::lanes) {
       Vector& x = vector_at<P>(scores + j);
       x -= from;
       exp_of<P>(x);
-      for (int i = 0; i < P::lanes; ++i) sum += x[i];
     }
     m = top;
-    l = l * shrunk[0] + sum;
     alpha = shrunk[0];
   });
+}
+
+/// sums [n vectors] = sums * alpha + the weighted sum of the values of `keys` keys, which are `step` apart; also adds
+/// the weights to l, in the shadow of the sums.
+template <class P, int n>
+[[gnu::always_inline]] inline void values_of_one(typename P::Acc* sums, const typename P::Acc* weights,
+                                                 const typename P::Word* values, Index step, Index keys,
+                                                 typename P::Acc& l, typename P::Acc alpha) {
+  using Vector = typename P::Vector;
+  Vector sum[n] = {};
+  typename P::Acc total{};
+  for (Index j = 0; j < keys; ++j, values += step) {
+    total += weights[j];
+    const Vector weight = weights[j] - Vector{};
+#pragma GCC unroll 8
+    for (int i = 0; i < n; ++i) P::add(sum[i], weight, words_at<P>(values + i * P::lanes));
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < n; ++i) {
+    Vector& to = vector_at<P>(sums + i * P::lanes);
+    to = to * alpha + sum[i];
+  }
+  l = l * alpha + total;
 }
 
 /// A thread's blocks of queries, and their keys and values: copies or, if no other block uses them, the tensors.
@@ -212,9 +231,19 @@ class ForwardBlocks {
         scores[j] = sum * scale;
       }
     });
-    online_softmax_of_one<P>(scores_, at.keys, m_[0], l_[0], alpha_[0]);
-    multiply<P, true, Into::rescaled>({sums_, e_.columns, scores_, 1, right_.first + at.from * right_.step, right_.step,
-                                       1, e_.columns, at.keys, A{1}, alpha_});
+    online_softmax_of_one<P>(scores_, at.keys, m_[0], alpha_[0]);
+    P::run([=, sums = static_cast<A*>(sums_), weights = static_cast<const A*>(scores_),
+            values = right_.first + at.from * right_.step, step = right_.step, columns = e_.columns, alpha = alpha_[0],
+            keys = at.keys, &l = l_[0]] {
+      const A before = l;
+      Index c = 0;
+      for (; c + 8 * P::lanes <= columns; c += 8 * P::lanes)
+        values_of_one<P, 8>(sums + c, weights, values + c, step, keys, l = before, alpha);
+      for (; c + 4 * P::lanes <= columns; c += 4 * P::lanes)
+        values_of_one<P, 4>(sums + c, weights, values + c, step, keys, l = before, alpha);
+      for (; c < columns; c += P::lanes)
+        values_of_one<P, 1>(sums + c, weights, values + c, step, keys, l = before, alpha);
+    });
   }
   void add_keys(const Place& at) {
     constexpr Index few = 3;  // rows that are faster one by one

@@ -121,15 +121,6 @@ void multiply(const ProductOf<P>& g) {
   P::run([g] {
     constexpr int most = P::registers >= 32 ? 4 : 2;
     Index column = 0;
-    if (g.m == 1) {  // as many sums at once as hide the latency of an addition
-      constexpr int sums = P::registers >= 32 ? 6 : 8;
-      for (; column + sums * P::lanes <= g.n; column += sums * P::lanes)
-        block<P, 1, sums, by_columns, into>(g, 0, column);
-      if (column + 4 * P::lanes <= g.n) {
-        block<P, 1, 4, by_columns, into>(g, 0, column);
-        column += 4 * P::lanes;
-      }
-    }
     for (; column + most * P::lanes <= g.n; column += most * P::lanes) panel<P, most, by_columns, into>(g, column);
     if constexpr (most == 4) {
       const Index rest = (g.n - column) / P::lanes;
