@@ -75,10 +75,11 @@ template <class P, int groups>
 #pragma GCC unroll 4
     for (int g = 0; g < groups; ++g) {
       Words x[piece];
+      const typename P::Word* from = keys + g * P::lanes * step;
+      asm("" : "+r"(from));  // else 24 addresses are kept
 #pragma GCC unroll 4
       for (int i = 0; i < piece; ++i)
-        load_pieces<P>(x[i], keys + (g * P::lanes + i) * step, piece * step,
-                       std::make_integer_sequence<int, P::lanes / piece>{});
+        load_pieces<P>(x[i], from + i * step, piece * step, std::make_integer_sequence<int, P::lanes / piece>{});
       transpose_pieces<P>(x, std::make_integer_sequence<int, P::lanes>{});
 #pragma GCC unroll 4
       for (int i = 0; i < piece; ++i) P::add(sum[g], query[d + i] - Words{}, x[i]);
