@@ -117,12 +117,12 @@ void online_softmax_of_one(typename P::Acc* scores, Index keys, typename P::Acc&
   });
 }
 
-/// sums [n vectors] = sums * alpha + the weighted sum of the values of `keys` keys, which are `step` apart; also adds
-/// the weights to l, in the shadow of the sums.
+/// sums [n vectors] = sums * alpha + the weighted sum of the values of `keys` keys, which are `step` apart. Returns the
+/// sum of the weights, which costs no time here.
 template <class P, int n>
-[[gnu::always_inline]] inline void values_of_one(typename P::Acc* sums, const typename P::Acc* weights,
-                                                 const typename P::Word* values, Index step, Index keys,
-                                                 typename P::Acc& l, typename P::Acc alpha) {
+[[gnu::always_inline]] inline typename P::Acc values_of_one(typename P::Acc* sums, const typename P::Acc* weights,
+                                                            const typename P::Word* values, Index step, Index keys,
+                                                            typename P::Acc alpha) {
   using Vector = typename P::Vector;
   Vector sum[n] = {};
   typename P::Acc total{};
@@ -137,7 +137,7 @@ template <class P, int n>
     Vector& to = vector_at<P>(sums + i * P::lanes);
     to = to * alpha + sum[i];
   }
-  l = l * alpha + total;
+  return total;
 }
 
 /// A thread's blocks of queries, and their keys and values: copies or, if no other block uses them, the tensors.
@@ -214,36 +214,38 @@ class ForwardBlocks {
     }
     store(n, h, first, count);
   }
-  /// As add_keys(), for one query, which attends to all keys: vectors run along the keys, with the same bits.
+  /// As add_keys(), for one query, which attends to all keys: vectors run along the keys, with the same bits. 32 bytes
+  /// are the best length for transpositions and loads.
   void add_keys_of_one(const Place& at) requires(P::per_word == 1) {
+    using One = std::conditional_t<P::lanes * sizeof(A) == 64, Plain<A, 32>, P>;
     const Word* const keys = left_.first + at.from * left_.step;
-    P::run([=, scores = static_cast<A*>(scores_), query = static_cast<const Word*>(queries_), step = left_.step,
-            depth = e_.depth, scale = static_cast<A>(job_.args.scale), count = at.keys] {
+    One::run([=, scores = static_cast<A*>(scores_), query = static_cast<const Word*>(queries_), step = left_.step,
+              depth = e_.depth, scale = static_cast<A>(job_.args.scale), count = at.keys] {
       constexpr int groups = 3;  // hide the latency of a sum; four do not fit into 16 registers
-      const Index whole = depth % (16 / sizeof(Word)) == 0 ? count : 0;
       Index j = 0;
-      for (; j + groups * P::lanes <= whole; j += groups * P::lanes)
-        scores_of_one<P, groups>(scores + j, query, keys + j * step, step, depth, scale);
-      for (; j + P::lanes <= whole; j += P::lanes)
-        scores_of_one<P, 1>(scores + j, query, keys + j * step, step, depth, scale);
+      for (; j + groups * One::lanes <= count; j += groups * One::lanes)
+        scores_of_one<One, groups>(scores + j, query, keys + j * step, step, depth, scale);
+      for (; j + One::lanes <= count; j += One::lanes)
+        scores_of_one<One, 1>(scores + j, query, keys + j * step, step, depth, scale);
       for (; j < count; ++j) {
         A sum{};
         for (Index d = 0; d < depth; ++d) sum += query[d] * keys[j * step + d];
         scores[j] = sum * scale;
       }
     });
-    online_softmax_of_one<P>(scores_, at.keys, m_[0], alpha_[0]);
-    P::run([=, sums = static_cast<A*>(sums_), weights = static_cast<const A*>(scores_),
-            values = right_.first + at.from * right_.step, step = right_.step, columns = e_.columns, alpha = alpha_[0],
-            keys = at.keys, &l = l_[0]] {
-      const A before = l;
+    online_softmax_of_one<One>(scores_, at.keys, m_[0], alpha_[0]);
+    One::run([=, sums = static_cast<A*>(sums_), weights = static_cast<const A*>(scores_),
+              values = right_.first + at.from * right_.step, step = right_.step, columns = e_.columns,
+              alpha = alpha_[0], keys = at.keys, &l = l_[0]] {
+      A total{};
       Index c = 0;
-      for (; c + 8 * P::lanes <= columns; c += 8 * P::lanes)
-        values_of_one<P, 8>(sums + c, weights, values + c, step, keys, l = before, alpha);
-      for (; c + 4 * P::lanes <= columns; c += 4 * P::lanes)
-        values_of_one<P, 4>(sums + c, weights, values + c, step, keys, l = before, alpha);
-      for (; c < columns; c += P::lanes)
-        values_of_one<P, 1>(sums + c, weights, values + c, step, keys, l = before, alpha);
+      for (; c + 8 * One::lanes <= columns; c += 8 * One::lanes)
+        total = values_of_one<One, 8>(sums + c, weights, values + c, step, keys, alpha);
+      for (; c + 4 * One::lanes <= columns; c += 4 * One::lanes)
+        total = values_of_one<One, 4>(sums + c, weights, values + c, step, keys, alpha);
+      for (; c < columns; c += One::lanes)
+        total = values_of_one<One, 1>(sums + c, weights, values + c, step, keys, alpha);
+      l = l * alpha + total;
     });
   }
   void add_keys(const Place& at) {
