@@ -215,10 +215,12 @@ void set_threads(int count) {
 void detail::run_team(int team, Index n, void (*call)(const void*, Index, Index, int), const void* f) {
   std::exception_ptr error;
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
-#pragma omp parallel num_threads(team)
+  // All threads() take part, also those without a chunk: GCC's OpenMP ends the threads that a team leaves out, and
+  // starts others for the next larger team.
+#pragma omp parallel num_threads(threads())
   {
-    const Index count = omp_get_num_threads(), me = omp_get_thread_num(), begin = n * me / count;
-    const Index end = n * (me + 1) / count;
+    const Index count = std::min(team, omp_get_num_threads()), me = omp_get_thread_num();
+    const Index begin = n * std::min(me, count) / count, end = n * std::min(me + 1, count) / count;
     try {
       if (begin < end) call(f, begin, end, static_cast<int>(me));
     } catch (...) {
