@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "kernels/core/view.h"
 
@@ -109,7 +110,12 @@ bool set_runtime(DeviceKind kind, Runtime* runtime);
 int threads();
 /// Sets threads() of this thread. Throws Error for count < 1.
 void set_threads(int count);
-/// Number of cores that this process may use (its affinity mask).
+/// Number of CPUs that this process could use when it first asked (its affinity mask); bind_threads() does not change
+/// it.
 int cores();
+/// Binds this thread to all these CPUs, and thread k > 0 of its kernels' teams to places[k % places.size()]. Threads
+/// that it starts later inherit all CPUs, so helpers are not bound to a core that computes. Throws Error if the system
+/// refuses, and for an empty place.
+void bind_threads(const std::vector<std::vector<int>>& places);
 
 }  // namespace trireme

@@ -10,10 +10,12 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/named_range.h"
@@ -190,13 +192,50 @@ CpuRuntime& cpu_runtime() {
 }
 const bool registered = set_runtime(DeviceKind::cpu, &cpu_runtime());
 
+/// Places of a thread's teams, by bind_threads().
+struct Binding {
+  int number = 0;  // of this binding in this process, from 1; 0: none
+  std::vector<cpu_set_t> places;
+};
+thread_local Binding binding;
+thread_local std::pair<int, int> bound_to;  // the binding that a thread of a team follows, and its number in the team
+
+/// Binds this thread of a team. OpenMP may replace the threads of a team at any time, so each looks in each loop.
+void follow(const Binding& leader, int me) {
+  if (me == 0 || bound_to == std::pair(leader.number, me)) return;
+  const cpu_set_t& place = leader.places[static_cast<std::size_t>(me) % leader.places.size()];
+  (void)sched_setaffinity(0, sizeof place, &place);  // refused: costs speed only
+  bound_to = {leader.number, me};
+}
+
 }  // namespace
 
 int cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, omp_get_num_procs());
+  static const int count = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+    return std::max(1, omp_get_num_procs());
+  }();
+  return count;
+}
+void bind_threads(const std::vector<std::vector<int>>& places) {
+  static std::atomic<int> bindings = 0;
+  (void)cores();
+  Binding made;
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const std::vector<int>& place : places) {
+    cpu_set_t& set = made.places.emplace_back();
+    CPU_ZERO(&set);
+    for (const int cpu : place) CPU_SET(static_cast<unsigned>(cpu), &set);
+    CPU_OR(&all, &all, &set);
+    check(CPU_COUNT(&set) > 0, "bind_threads", "place {} has no CPU", made.places.size() - 1);
+  }
+  check(sched_setaffinity(0, sizeof all, &all) == 0, "bind_threads", "the system refuses to bind a thread ({})",
+        [&] { return std::strerror(errno); });
+  made.number = ++bindings;
+  binding = std::move(made);
 }
 // OpenMP gives a team fewer threads than requested inside a parallel region, under OMP_THREAD_LIMIT and under
 // OMP_DYNAMIC. oneDNN uses OpenMP's number, and its threads wait for one another, so the number must be right.
@@ -215,10 +254,14 @@ void set_threads(int count) {
 void detail::run_team(int team, Index n, void (*call)(const void*, Index, Index, int), const void* f) {
   std::exception_ptr error;
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
-#pragma omp parallel num_threads(team)
+  const Binding& places = binding;
+  // All threads() take part, also those without a chunk: GCC's OpenMP ends the threads that a team leaves out, and
+  // starts others for the next larger team.
+#pragma omp parallel num_threads(threads())
   {
-    const Index count = omp_get_num_threads(), me = omp_get_thread_num(), begin = n * me / count;
-    const Index end = n * (me + 1) / count;
+    const Index count = std::min(team, omp_get_num_threads()), me = omp_get_thread_num();
+    const Index begin = n * std::min(me, count) / count, end = n * std::min(me + 1, count) / count;
+    if (places.number > 0) follow(places, static_cast<int>(me));
     try {
       if (begin < end) call(f, begin, end, static_cast<int>(me));
     } catch (...) {

@@ -1,12 +1,15 @@
 // Fewer threads than OpenMP was asked for: oneDNN's kernels wait for one another, so none may be counted that does not
 // come. The program runs again under each of OpenMP's limits (meson.build).
 #include <omp.h>
+#include <unistd.h>
 
+#include <set>
 #include <thread>
 
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
 #include "kernels/core/runtime.h"
+#include "kernels/cpu/parallel.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
@@ -74,6 +77,23 @@ TEST_CASE("threads() is as many as OpenMP gives") {
     dynamic = omp_get_dynamic() != 0;
   });
   CHECK_FALSE(dynamic);
+}
+
+TEST_CASE("a loop with few parts keeps the threads of the team") {
+  elsewhere([] {
+    set_threads(6);
+    const auto team = [](Index parts) {
+      std::vector<pid_t> all(static_cast<std::size_t>(parts));
+      parallel_for(parts, parallel_grain,
+                   [&](Index begin, Index, int) { all[static_cast<std::size_t>(begin)] = gettid(); });
+      return all;
+    };
+    const Index count = threads();
+    const std::vector<pid_t> before = team(count), few = team(std::min<Index>(count, 2)), after = team(count);
+    CHECK(std::set(before.begin(), before.end()).size() == before.size());
+    CHECK(std::equal(few.begin(), few.end(), before.begin()));
+    CHECK(after == before);
+  });
 }
 
 TEST_CASE("a backward pass ends and is the same inside of a parallel region") {

@@ -770,7 +770,7 @@ class Resume(Runs):
             for old, new in renamed.items():
                 text, found = re.subn(f"(?m)^{last(new)} = ", f"{last(old)} = ", text)
                 self.assertEqual(found, 1, new)
-            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin", "run.replay", "run.time_limit", "run.on_nan", "run.finite_steps", "run.spike", "run.digest_steps", "run.log_format", "run.profile", "run.predict", "run.mllog", "checkpoint.minutes", "checkpoint.keep_every", "checkpoint.best", "checkpoint.async", "data.tokenizer", "data.context", "data.windows", "data.validation", "data.task", "data.size", "data.crop", "data.samples", "data.test_samples", "data.phantoms", "data.angles", "data.missing", "data.noise", "data.mean", "data.std", "optim.beta1", "optim.beta2", "optim.min_lr", "optim.warmup_steps", "optim.z_loss", "recompute_offload":   # that commit had none of them
+            for new in "parallel.virtual", "parallel.cluster", "parallel.plugin", "parallel.bind", "run.replay", "run.time_limit", "run.on_nan", "run.finite_steps", "run.spike", "run.digest_steps", "run.log_format", "run.profile", "run.predict", "run.mllog", "checkpoint.minutes", "checkpoint.keep_every", "checkpoint.best", "checkpoint.async", "data.tokenizer", "data.context", "data.windows", "data.validation", "data.task", "data.size", "data.crop", "data.samples", "data.test_samples", "data.phantoms", "data.angles", "data.missing", "data.noise", "data.mean", "data.std", "optim.beta1", "optim.beta2", "optim.min_lr", "optim.warmup_steps", "optim.z_loss", "recompute_offload":   # that commit had none of them
                 text, found = re.subn(f"(?m)^{last(new)} = .*\n", "", text)
                 self.assertEqual(found, 1, new)
             return re.sub(r"\[arch\]\n(?:\w+ = .*\n)+\n", "", text)
@@ -1129,6 +1129,29 @@ class Ranks(Runs):
         got = subprocess.run([mpiexec, "-n", "1", trireme, *map(str, words), ":", "-n", "1", trireme, *map(str, words), "--data.workers", "0", "--parallel.threads", "1"],
                              capture_output=True, text=True, timeout=60)
         self.assertEqual(got.returncode, 0, got.stderr)
+
+    def test_ranks_are_bound_to_cores_of_their_own(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 20, "--epochs", 1, *unmeasured]
+        bound = lambda folder: [re.findall(r"bound     rank \d to CPUs? ([\d, -]+) of", (folder / f"logs/rank_{r}.log").read_text()) for r in range(2)]
+        threads, processes, numa = self.dir / "threads", self.dir / "processes", self.dir / "numa"
+        got = run(*words, "--ranks", 2, "--parallel.bind", "core", "--run.dir", threads)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        got = subprocess.run([mpiexec, "-n", "2", trireme, *map(str, words), "--parallel.bind", "core", "--run.dir", processes], capture_output=True, text=True, timeout=60)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertEqual(bound(threads), bound(processes))
+        self.assertEqual([len(lines) for lines in bound(threads)], [1, 1])
+        if len(allowed) == 2:
+            self.assertEqual(bound(threads), [[str(cpu)] for cpu in allowed])
+        elif len(allowed) > 2:
+            self.assertNotEqual(*bound(threads))
+        # Processes that the launcher has bound do not divide what is theirs.
+        line = [f"taskset -c {allowed[-1 - r]} {trireme} {' '.join(map(str, words))} --parallel.bind numa --run.dir {numa}" for r in range(2 if len(allowed) > 1 else 0)]
+        if line:
+            got = subprocess.run([mpiexec, "-n", "1", *line[0].split(), ":", "-n", "1", *line[1].split()], capture_output=True, text=True, timeout=60)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertEqual(bound(numa), [[str(allowed[-1])], [str(allowed[-2])]])
+        self.refused(run(*words, "--parallel.bind", "socket"), "parallel.bind", "socket", "none, numa, core")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ void report(const World& world, const Parameters& parameters, Device device, DTy
 
 void bench(const TrainerOptions& config, const BenchOptions& options, World& world) {
   check(options.steps >= 1, "bench", "steps is {}, it must be at least 1", options.steps);
-  if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
+  const std::string cpus = use_threads(config, world);
   const ModelOptions shape = usual_options(config);
   const Device device = make_device(config, world);
   Module model = make_model(config, shape, device);
@@ -106,6 +106,7 @@ void bench(const TrainerOptions& config, const BenchOptions& options, World& wor
                world.size() == 1 ? "" : "s", threads(), threads() == 1 ? "" : "s",
                open_backend(device.kind)
                    .names.at(static_cast<std::size_t>(device.kind == DeviceKind::cpu ? 0 : device.index)));
+  if (world.main() && !cpus.empty()) fmt::print("rank 0 is bound to {}\n", cpus);
 
   const bool text = model_row(config.model).text;
   const Amount amount{text ? "tokens" : "images", text ? batch * shape.input[0] : batch};

@@ -265,7 +265,7 @@ void CommandLine::eval() {
       add("eval", training, "print accuracy and loss of a run's newest checkpoint on the test set", [this] {
         TrainerOptions base = run_config(run_);
         const bool run_layout = !settings_.gives_layout();
-        if (!run_layout) base.parallel = {.threads = base.parallel.threads};
+        if (!run_layout) base.parallel = {.threads = base.parallel.threads, .bind = base.parallel.bind};
         return configured(
             [&](const TrainerOptions& options) {
               return eval_command(argc_, argv_, options, run_, weights_, run_layout);

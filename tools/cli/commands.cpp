@@ -187,9 +187,9 @@ int eval_command(int argc, char** argv, const TrainerOptions& given, const std::
             "--strategy",
             trained, layout.strategy.empty() ? "data_parallel" : layout.strategy,
             layout.mesh.empty() ? "" : " on mesh " + layout.mesh, world.size()));
-      layout = {.threads = layout.threads};
+      layout = {.threads = layout.threads, .bind = layout.bind};
     }
-    if (layout.threads > 0) set_threads(static_cast<int>(layout.threads));
+    (void)use_threads(options, world);
     compare_ranks(world.comm(), "settings", common_settings(options));
     const Dataset data = make_dataset(options, "test");
     compare_ranks(world.comm(), "data", "test " + description(*data));

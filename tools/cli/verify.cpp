@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cmath>
 
-#include "kernels/core/runtime.h"
 #include "parallel/analysis/verify_claims.h"
 #include "parallel/runtime/plugin.h"
 #include "tools/cli/commands.h"
@@ -50,7 +49,7 @@ int compare_claims(int argc, char** argv, const TrainerOptions& config, const Ve
   const bool exact = strategy.claim(false) == Claim::exact || claims.empty();
   std::atomic<bool> differs = false;
   const int status = World::run(argc, argv, ranks, [&](World& world) {
-    if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
+    (void)use_threads(config, world);
     world.use_all_reduce(config.parallel.allreduce);
     const Device device = make_device(config, world);
     const auto batches = read_batches(data, config, device, command.steps);

@@ -18,6 +18,7 @@
 #include "kernels/core/runtime.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/vendor.h"
+#include "parallel/comm/world/placement.h"
 #include "tools/doctor/doctor.h"
 #include "tools/doctor/proc_files.h"
 
@@ -57,7 +58,10 @@ Finding onednn() {
 }
 
 Finding usable_cores() {
-  Finding f{"cores", Verdict::ok, fmt::format("{} usable, {} threads a process", cores(), threads())};
+  const std::vector<CpuCore> all = find_cores(usable_cpus());
+  Finding f{"cores", Verdict::ok,
+            fmt::format("{} usable ({}; {} without hyper-threads), {} threads a process", cores(), to_string(all),
+                        all.size(), threads())};
   if (const char* omp = std::getenv("OMP_NUM_THREADS"); omp && std::atoi(omp) > cores()) {
     f.verdict = Verdict::warning;
     f.what += fmt::format("; OMP_NUM_THREADS={} is more than the usable cores", omp);

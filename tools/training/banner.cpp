@@ -39,6 +39,7 @@ void tell(const Banner& b, Console& console) {
                                 : open_backend(b.device.kind).names.at(static_cast<std::size_t>(b.device.index));
   console.log(fmt::format("ranks     {} ({}), {} each; global batch {}; {}", b.world.size(), b.world.transport(), place,
                           options.data.batch, b.strategy.name()));
+  if (!b.cpus.empty()) console.log(fmt::format("bound     rank {} to {}", b.world.rank(), b.cpus));
   if (const VirtualClock* simulated = b.world.clock())
     console.log(fmt::format("time      virtual: {} ranks on cluster {}, simulated seconds", b.world.size(),
                             simulated->cluster().name));

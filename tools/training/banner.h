@@ -21,6 +21,7 @@ struct Banner {
   const Dataset &train, &test;
   const Strategy& strategy;
   Device device;
+  std::string cpus = {};                  ///< to which this rank is bound; empty: to none
   std::string staged = {};                ///< why messages go through the host; empty: they go directly
   std::string optimizer = {};             ///< description of the optimizer
   Index batches = 0;                      ///< global batches per epoch

@@ -14,6 +14,7 @@
 #include "framework/layers/recompute.h"
 #include "framework/metrics/metrics.h"
 #include "kernels/core/backend.h"
+#include "kernels/core/runtime.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
 #include "parallel/runtime/plugin.h"
@@ -383,6 +384,12 @@ int make_ranks(const TrainerOptions& c) {
         fmt::format("parallel.mesh: {} has {} ranks, but --ranks is {}; use equal numbers, or leave out one of them",
                     c.parallel.mesh, ranks, c.parallel.ranks));
   return ranks;
+}
+
+std::string use_threads(const TrainerOptions& c, World& world) {
+  std::string cpus = world.bind(c.parallel.bind);
+  if (c.parallel.threads > 0) set_threads(static_cast<int>(c.parallel.threads));
+  return cpus;
 }
 
 Mesh make_mesh(const TrainerOptions& c, World& world) {

@@ -78,6 +78,9 @@ Strategy make_strategy(const TrainerOptions&, int ranks);
 Cluster make_cluster(const TrainerOptions&, const std::string& kept = {});
 /// Number of ranks to start as threads: the product of the mesh, else parallel.ranks.
 int make_ranks(const TrainerOptions&);
+/// Binds this rank (parallel.bind) and sets the threads of its kernels (parallel.threads). Returns its CPUs; empty: not
+/// bound (World::bind).
+std::string use_threads(const TrainerOptions&, World&);
 /// The mesh; without one, all ranks on the axis "data".
 Mesh make_mesh(const TrainerOptions&, World&);
 DType make_dtype(const TrainerOptions&);  ///< type of activations

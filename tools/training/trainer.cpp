@@ -7,7 +7,6 @@
 #include "datasets/text/tokens.h"
 #include "framework/io/checkpoint.h"
 #include "framework/io/json.h"
-#include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/crash_report.h"
 #include "parallel/comm/flight_recorder.h"
@@ -52,6 +51,7 @@ struct Trainer::Impl {
         options(validated(std::move(o), given, w)),
         clock(w),
         found(agree_on_resume(options, world, lock)),
+        cpus(use_threads(options, world)),
         stop(given.request, options, world),
         algorithms(use_all_reduce(options, world)),
         device(make_device(options, world.local_rank())),
@@ -66,7 +66,6 @@ struct Trainer::Impl {
     check_fault(options.run.fault, world.size());
     Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses invalid settings
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
-    if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
     options_model = !input.model;
     if (!input.model)
       input.model = make_undrawn_model(options, options_for(*input.train), device);
@@ -267,6 +266,7 @@ struct Trainer::Impl {
                       .test = input.test,
                       .strategy = strategy,
                       .device = device,
+                      .cpus = cpus,
                       .staged = staged,
                       .optimizer = input.optimizer ? to_string(*input.optimizer) : options.optim.name,
                       .batches = loader.batches(),
@@ -420,6 +420,7 @@ struct Trainer::Impl {
   const RunClock clock;
   std::optional<RunLock> lock;       // of a resumed run; RunDir locks the directory of a new run
   std::optional<ResumePoint> found;  // position from which the run resumes
+  std::string cpus;                  // to which this rank is bound; empty: to none
   StopRequest stop;
   const RunAlgorithms algorithms;
   Device device;

@@ -200,6 +200,10 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"parallel.overlap", &c.parallel.overlap, "reduce gradients while backward still runs"},
       {"parallel.threads", &c.parallel.threads,
        "threads per rank; 0: an equal share of the cores, at most OMP_NUM_THREADS", 0, cores},
+      {"parallel.bind", &c.parallel.bind,
+       "where ranks run on a host: core gives each rank its own cores, with a thread on each; numa gives it the NUMA "
+       "nodes of its share; none leaves it to the launcher and the system",
+       any, most, "none, numa, core"},
       {"checkpoint.steps", &c.checkpoint.steps, "also save every N steps; 0: only at the end of epochs", 0},
       {"checkpoint.minutes", &c.checkpoint.minutes,
        "also save when N minutes have passed since the last save; 0: never", 0},
@@ -344,9 +348,9 @@ std::map<std::string, std::string> read_own_toml(const std::string& toml) {
 
 std::string common_settings(const TrainerOptions& options) {
   constexpr std::array own{
-      "device",    "data.root",      "data.workers",    "parallel.ranks",  "parallel.threads",     "checkpoint.keep",
-      "run.dir",   "run.progress",   "run.log_seconds", "run.tensorboard", "run.histograms",       "run.images",
-      "run.fault", "run.log_format", "run.mllog",       "run.predict",     "checkpoint.keep_every"};
+      "device",    "data.root",      "data.workers",    "parallel.ranks",  "parallel.threads",      "checkpoint.keep",
+      "run.dir",   "run.progress",   "run.log_seconds", "run.tensorboard", "run.histograms",        "run.images",
+      "run.fault", "run.log_format", "run.mllog",       "run.predict",     "checkpoint.keep_every", "parallel.bind"};
   std::string text;
   for (const auto& [name, value] : read_own_toml(to_toml(options)))
     if (std::ranges::find(own, name) == own.end()) text += fmt::format("{} = {}\n", name, value);

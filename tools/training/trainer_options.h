@@ -100,6 +100,7 @@ struct TrainerOptions {
     std::int64_t norm_group = 1;  ///< norm_scope group: ranks per group
     bool overlap = true;          ///< DataParallelOptions::overlap, where strategy is empty
     std::int64_t threads = 0;     ///< per rank; 0: its share of the cores, at most OMP_NUM_THREADS
+    std::string bind = "none";    ///< World::bind(): none, numa or core
   } parallel = {};                ///< the settings "parallel.*"
   /// When checkpoints are saved, in addition to the end of each epoch.
   struct Checkpoint {

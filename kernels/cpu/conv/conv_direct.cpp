@@ -241,6 +241,15 @@ struct SmallCin {
   }
 };
 
+/// Bytes of partial sums [chunk, count].
+std::size_t chunk_bytes(Index count) { return static_cast<std::size_t>(threads() * count) * sizeof(float); }
+
+/// Each thread clears the partial sums to which it adds. For 64 threads they have up to 16 MiB.
+void clear_chunks(float* partial, Index count) {
+  parallel_for(threads(), count,
+               [=](Index begin, Index end) { std::fill(partial + begin * count, partial + end * count, 0.f); });
+}
+
 /// to[i] (+)= number place(i) of each chunk's partial sums [chunk, count], added in order: the result depends
 /// on the number of threads alone.
 template <class Place>
@@ -304,9 +313,8 @@ void conv_direct(View y, View x, View w, View bias, const ConvShape& s) {
 void conv_backward_weight_small_cin(View dw, View dbias, View x, View dy, const ConvShape& s, bool accumulate) {
   const SmallCin plan(s);
   const Index cells = plan.cells(), channels = s.c_out, count = (cells + 1) * channels;
-  auto bytes = static_cast<std::size_t>(threads() * count) * sizeof(float);
-  onednn::Scratch partial(bytes);  // [chunk, filter cell, O]
-  std::memset(partial.data(), 0, bytes);
+  const onednn::Scratch partial(chunk_bytes(count));  // [chunk, filter cell, O]
+  clear_chunks(partial.as<float>(), count);
   parallel_for(s.n, s.out_cells() * count, [&](Index begin, Index end, int chunk) {
     onednn::Scratch padded(plan.bytes(s));
     if (plan.copy) std::memset(padded.data(), 0, plan.bytes(s));
@@ -332,9 +340,8 @@ void conv_backward_weight_small_cin(View dw, View dbias, View x, View dy, const 
 void conv_backward_weight_large_cin(View dw, View x, View dy, const ConvShape& s, bool accumulate) {
   const RowPlan w = row_plan(s, s.in);
   const Index count = dw.numel();
-  auto bytes = static_cast<std::size_t>(threads() * count) * sizeof(float);
-  onednn::Scratch partial(bytes);
-  std::memset(partial.data(), 0, bytes);
+  const onednn::Scratch partial(chunk_bytes(count));
+  clear_chunks(partial.as<float>(), count);
   parallel_for(s.n, s.out_cells() * count, [&](Index begin, Index end, int chunk) {
     with_vectors([&]<class L>(L) {
       for (Index n = begin; n < end; ++n)

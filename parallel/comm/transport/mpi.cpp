@@ -370,14 +370,14 @@ class Process : public MpiProcess {
     ok(MPI_Allreduce(MPI_IN_PLACE, &reached, 1, MPI_INT, MPI_MIN, host_), "world");
     return reached;
   }
-  /// Ranks of this host whose cores overlap this rank's.
-  int sharing() {
+  /// Ranks of this host, from rank `first` to before rank `last`, whose cores overlap this rank's. A collective call.
+  int sharing(int first, int last) {
     cpu_set_t mine;
     CPU_ZERO(&mine);
     sched_getaffinity(0, sizeof mine, &mine);
     std::vector<cpu_set_t> all(local_size_);
     ok(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, host_), "world");
-    return static_cast<int>(std::count_if(all.begin(), all.end(), [&](cpu_set_t& other) {
+    return static_cast<int>(std::count_if(all.begin() + first, all.begin() + last, [&](cpu_set_t& other) {
       cpu_set_t both;
       CPU_AND(&both, &mine, &other);
       return CPU_COUNT(&both) > 0;
@@ -386,7 +386,12 @@ class Process : public MpiProcess {
   MpiRanks ranks() {
     MPI_Comm world = MPI_COMM_NULL;
     ok(MPI_Comm_dup(MPI_COMM_WORLD, &world), "world");
-    return {nullptr, std::make_unique<MpiCommunicator>(world, engine_, one_host_), local_rank_, local_size_, sharing()};
+    return {nullptr,
+            std::make_unique<MpiCommunicator>(world, engine_, one_host_),
+            local_rank_,
+            local_size_,
+            sharing(0, local_size_),
+            sharing(0, local_rank_)};
   }
 
  private:

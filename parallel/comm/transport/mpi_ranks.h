@@ -27,6 +27,7 @@ struct MpiRanks {
   std::unique_ptr<Communicator> comm;   ///< all ranks of the job
   int local_rank = 0, local_size = 1;   ///< position among, and number of, the ranks of this host
   int sharing = 1;                      ///< ranks of this host that share this rank's cores, including this rank
+  int place = 0;                        ///< position of this rank among these
 };
 
 /// Initialises MPI and joins its ranks; once per process. Throws Error in a build without MPI.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -23,6 +24,7 @@
 #include "parallel/comm/transport/mpi_ranks.h"
 #include "parallel/comm/transport/threads.h"
 #include "parallel/comm/transport/virtual_time.h"
+#include "parallel/comm/world/placement.h"
 
 namespace trireme {
 
@@ -75,12 +77,18 @@ World::World(int& argc, char**& argv) : World() {
   comm_ = std::make_unique<DeviceCommunicator>(std::move(ranks.comm));
   local_rank_ = ranks.local_rank;
   local_size_ = ranks.local_size;
-  set_threads(share_of_threads(ranks.sharing));
+  place_ = ranks.place;
+  sharing_ = ranks.sharing;
+  set_threads(share_of_threads(sharing_));
 }
 
 World::World() : World(single_communicator(), 0, 1) {}
 World::World(std::unique_ptr<Communicator> comm, int local_rank, int local_size)
-    : comm_(std::make_unique<DeviceCommunicator>(std::move(comm))), local_rank_(local_rank), local_size_(local_size) {}
+    : comm_(std::make_unique<DeviceCommunicator>(std::move(comm))),
+      local_rank_(local_rank),
+      local_size_(local_size),
+      place_(local_rank),
+      sharing_(local_size) {}
 World::World(World&&) noexcept = default;
 
 World::~World() {
@@ -194,6 +202,33 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
   }
   std::fflush(nullptr);
   _exit(status);
+}
+
+std::string World::bind(const std::string& to) {
+  check(to == "none" || to == "numa" || to == "core", "bind", "got '{}', expected none, numa or core", to);
+  if (to == "none" || clock() != nullptr) return "";
+  if (cpus_.empty()) cpus_ = usable_cpus();
+  check(!cpus_.empty(), "bind", "the system does not list the CPUs of this process; use none");
+  const std::vector<CpuCore> all = find_cores(cpus_), mine = share_of_cores(all, place_, sharing_);
+  std::vector<CpuCore> bound = mine;
+  std::vector<std::vector<int>> places;
+  if (to == "core") {
+    for (const CpuCore& core : mine) places.push_back(core.cpus);
+  } else {
+    const auto is_near = [&](const CpuCore& core) {
+      return std::ranges::any_of(mine, [&](const CpuCore& own) { return own.node == core.node; });
+    };
+    bound.clear();
+    places.emplace_back();
+    for (const CpuCore& core : all)
+      if (is_near(core)) {
+        bound.push_back(core);
+        places[0].insert(places[0].end(), core.cpus.begin(), core.cpus.end());
+      }
+  }
+  bind_threads(places);
+  set_threads(std::min(trireme::threads(), static_cast<int>(mine.size())));
+  return to_string(bound);
 }
 
 std::string World::use(Device device) { return static_cast<DeviceCommunicator&>(*comm_).use(device); }

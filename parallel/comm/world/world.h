@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "parallel/comm/cluster.h"
 #include "parallel/comm/communicator.h"
@@ -86,6 +87,18 @@ class World {
   /// empty: NCCL is used, or there is one rank. If NCCL cannot split a communicator later, split() throws Error on all
   /// of its ranks.
   std::string use(Device device);
+  /// Binds this rank's threads to CPUs, as `mpiexec -bind-to` and `srun --cpu-bind` bind processes. The ranks that may
+  /// use the same CPUs divide them: NUMA node after node, by cores as long as each rank gets one. A process that its
+  /// launcher has bound stays within its CPUs.
+  /// - "core": the rank has its share of the cores to itself. Threads of kernels are bound to one core each.
+  /// - "numa": the rank may use all CPUs of the NUMA nodes in which its share is.
+  /// - "none": nothing changes.
+  ///
+  /// Kernels then use at most one thread for each core of the share. Call it before making tensors and threads: Linux
+  /// places a page on the NUMA node that first writes to it, and a thread inherits the CPUs of the thread that starts
+  /// it. Returns the CPUs, "CPUs 0-3 of NUMA node 0"; empty for "none" and in virtual time, where nothing is bound.
+  /// Throws Error for another word.
+  std::string bind(const std::string& to);
   /// Replaces the communicator by with_all_reduce(comm, algorithm): "default", "ring", ... A collective call; throws
   /// Error with the list for another name.
   void use_all_reduce(const std::string& algorithm);
@@ -98,6 +111,8 @@ class World {
   std::unique_ptr<MpiProcess> process_;  // if set, leaves MPI at the end
   std::unique_ptr<Communicator> comm_;   // a DeviceCommunicator
   int local_rank_ = 0, local_size_ = 1;
+  int place_ = 0, sharing_ = 1;  // among the ranks that may use the same CPUs
+  std::vector<int> cpus_;        // before bind(); empty: not bound
   int unwinding_ = std::uncaught_exceptions();
 };
 
