@@ -21,6 +21,13 @@ Tensor per_sample(const char* op, const char* what, const Tensor& t, const Tenso
   return t.device() == x.device() ? t : t.detach().to(x.device());
 }
 
+/// Which of all query heads, and which of all queries, the operands have.
+struct AttentionPart {
+  Index head_at = 0,    ///< index of the first head
+      all_heads = 0;    ///< of the whole model; 0: those of the operands
+  Index query_at = 0,   ///< index of the first query
+      all_queries = 0;  ///< of a sample; 0: those of the operands
+};
 /// The arguments of one call for the kernels of forward and backward, with the tensors that they refer to.
 struct Call {
   SavedTensor lengths, q_starts, samples;  ///< i64 [N], or undefined
@@ -39,6 +46,13 @@ struct Call {
     args.dropout = o.dropout;
     args.key = ops::mask_key(x, o.layer);
     samples = ops::sample_ids(op, x);
+  }
+  void add(const AttentionPart& part) {
+    args.head_at = part.head_at;
+    args.all_heads = part.all_heads;
+    args.q_at += part.query_at;
+    args.query_at = part.query_at;
+    args.all_queries = part.all_queries;
   }
   AttentionArgs with() const {
     AttentionArgs all = args;
@@ -69,18 +83,14 @@ void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor&
 }  // namespace
 
 namespace {
-/// Which of all query heads the operands have.
-struct Heads {
-  Index at = 0,  ///< index of the first
-      all = 0;   ///< of the whole model; 0: those of the operands
-};
 Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
-                    const Tensor& q_starts, const Heads& heads);
+                    const Tensor& q_starts, const AttentionPart& part);
 Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
-                           const Tensor& lengths, const Heads& of);
+                           const Tensor& lengths, const AttentionPart& part);
 
 /// Heads are divided by groups of queries (Megatron-LM, arXiv 1909.08053, section 3). Where there are fewer groups than
-/// ranks, each rank gives its query heads copies of their keys and values.
+/// ranks, each rank gives its query heads copies of their keys and values. If ranks have different queries, each
+/// gathers the keys and values.
 Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
                          const Tensor& lengths, const Tensor& q_starts) {
   const char* op = "attention";
@@ -95,13 +105,14 @@ Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
   const ops::OpRule rule{.op = op,
                          .dims = by_group ? "n t (g r) d, n u g d, n u g d, n, n -> n t (g r) d"
                                           : "n t h d, n u g d, n u g d, n, n -> n t h d",
-                         .whole = by_group ? "tud" : "tudg"};
+                         .whole = by_group ? "ud" : "udg"};
   const std::vector<Tensor> operands{q, k, v, lengths, q_starts};
   const ops::Placed p = by_group ? ops::place(rule, operands, {}, {{'g', sk[2]}}) : ops::place(rule, operands);
-  const Heads here{p.spec(0).box().at[2], sq[2]};
+  const Shape at = p.spec(0).box().at;
+  const AttentionPart here{at[2], sq[2], at[1], sq[1]};
   if (by_group || p[0].dim(2) == sq[2]) return p.put(attention_of(p[0], p[1], p[2], o, p[3], p[4], here));
   const Tensor ids = Tensor::empty({p[0].dim(2)}, DType::i64);  // of the group of each head
-  for (Index h = 0; h < ids.numel(); ++h) ids.data<Index>()[h] = (here.at + h) / (sq[2] / sk[2]);
+  for (Index h = 0; h < ids.numel(); ++h) ids.data<Index>()[h] = (at[2] + h) / (sq[2] / sk[2]);
   const Tensor groups = ids.to(q.device());
   return p.put(attention_of(p[0], take(p[1], groups, 2), take(p[2], groups, 2), o, p[3], p[4], here));
 }
@@ -115,12 +126,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 
 namespace {
 Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
-                    const Tensor& q_starts, const Heads& heads) {
+                    const Tensor& q_starts, const AttentionPart& part) {
   const char* op = "attention";
   check_heads(op, q, k, v);
   Call call(op, q, o, lengths, q_starts);
-  call.args.head_at = heads.at;
-  call.args.all_heads = heads.all;
+  call.add(part);
   Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
   const Tensor stats = attention_statistics(q, q.dim(2));
   launch<kernel::Attention>(y, stats, q, k, v, call.with());
@@ -169,7 +179,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
             ops::global_shape(qkv)[2] == heads + 2 * kv_heads,
         op, "qkv is {}, expected [N, T, {}, D]", ops::global_shape(qkv), heads + 2 * kv_heads);
   const AxisMask over = qkv.shard_spec()->over(2);
-  if (qkv.shard_spec()->mesh().ranks(over) > kv_heads) {
+  if (qkv.shard_spec()->mesh().ranks(over) > kv_heads || qkv.shard_spec()->over(1) != 0) {
     const auto parts = split(qkv, {heads, kv_heads, kv_heads}, 2);
     return attention(parts[0], parts[1], parts[2], o, lengths);
   }
@@ -186,7 +196,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
   const std::vector<Box> boxes = p.out().boxes();
   const bool parts = p.out().over(2) != 0;
   const Index mine = parts ? boxes[0].size[2] : heads;
-  const Heads here{parts ? boxes[0].at[2] : 0, heads};
+  const AttentionPart here{.head_at = parts ? boxes[0].at[2] : 0, .all_heads = heads};
   const Tensor y = packed_attention_of(p[0], mine, mine * kv_heads / heads, o, p[1], here);
   Shape whole = ops::global_shape(qkv);
   whole[2] = heads;
@@ -199,7 +209,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
 
 namespace {
 Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
-                           const Tensor& lengths, const Heads& of) {
+                           const Tensor& lengths, const AttentionPart& part) {
   const char* op = "attention_packed";
   check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, op,
         "{} heads of keys and values do not divide the {} of queries: choose a divisor", kv_heads, heads);
@@ -210,8 +220,7 @@ Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const
     return attention(parts[0], parts[1], parts[2], o, lengths);
   }
   Call call(op, qkv, o, lengths, {});
-  call.args.head_at = of.at;
-  call.args.all_heads = of.all;
+  call.add(part);
   call.args.q = call.args.k = call.args.v = {.token = qkv.dim(2) * qkv.dim(3)};
   Tensor y = Tensor::empty({qkv.dim(0), qkv.dim(1), heads, qkv.dim(3)}, qkv.dtype(), qkv.device());
   const Tensor stats = attention_statistics(qkv, heads);

@@ -130,7 +130,8 @@ void dropout_factors(A* factors, const AttentionJob& job, const Place& at) {
   const auto kept = static_cast<A>(1 / (1 - job.args.dropout));
   std::uint32_t bits[key_block + 8];
   for (Index i = 0; i < at.queries; ++i) {
-    const Index row = (job.args.head_at + at.h) * job.s.queries + at.first + i, first = row * job.s.keys + at.from;
+    const Index queries = job.args.all_queries ? job.args.all_queries : job.s.queries;
+    const Index row = (job.args.head_at + at.h) * queries + job.args.query_at + at.first + i, first = row * job.s.keys + at.from;
     philox_fill(bits, job.key, id, static_cast<std::uint64_t>(first / 4), (first % 4 + at.keys + 3) / 4);
     for (Index j = 0; j < at.keys; ++j)
       factors[j * query_block + i] = bits[first % 4 + j] >> 8 >= threshold ? kept : A{0};

@@ -29,6 +29,8 @@ AttentionJob<A> attention_job(const On& on, const AttentionShape& s, const Atten
           args.alibi ? all : 0,
           static_cast<Index>(std::bit_floor(static_cast<std::uint64_t>(all))),
           args.q_at,
+          args.query_at,
+          args.all_queries ? args.all_queries : s.queries,
           args.q_starts.as<const Index>(),
           args.lengths.as<const Index>(),
           args.samples.as<const Index>(),

@@ -15,6 +15,14 @@ Strategy spatial(const std::vector<std::string>& axes) {
   return s;
 }
 
+Strategy context(const std::string& axis) {
+  Strategy s(
+      "context", Claim::exact, [axis](Plan plan) { return reduce_over(std::move(plan), {.axis = axis}); },
+      "axis=" + axis, StrategyOrder::images);
+  s.split.context = axis;
+  return s;
+}
+
 Strategy tensor(const std::string& axis, bool sequence) {
   Strategy s(
       "tensor", Claim::exact,

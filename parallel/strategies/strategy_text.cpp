@@ -105,6 +105,13 @@ const std::vector<StrategyRow> table = {
        return spatial(axes);
      },
      "h"},
+    {"context",
+     [](StrategyOptions& given) {
+       std::string axis = "context";
+       given.read({{.name = "axis", .value = &axis}});
+       return context(axis);
+     },
+     "context"},
     {"data_parallel", [](StrategyOptions& given) { return data_parallel(read_data_parallel(given)); }, "data"},
     {"tensor",
      [](StrategyOptions& given) {

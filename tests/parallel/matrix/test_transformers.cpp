@@ -199,7 +199,7 @@ std::vector<Row> rows() {
   };
   const std::vector<Kind> data{
       {"data_parallel", "data"}, {"zero(1)", "data"}, {"zero(2)", "data"}, {"zero(3)", "data"}},
-      features{{"tensor", "tensor"}, {"tensor(sequence=true)", "tensor"}};
+      features{{"tensor", "tensor"}, {"tensor(sequence=true)", "tensor"}, {"context", "context"}};
   std::vector<Kind> kinds = data;
   kinds.insert(kinds.end(), features.begin(), features.end());
   const auto on = [](const Kind& k, int ranks) { return Layout{k.name, fmt::format("{}={}", k.axis, ranks)}; };
