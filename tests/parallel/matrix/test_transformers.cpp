@@ -224,6 +224,15 @@ std::vector<Row> rows() {
       Row& row = all.emplace_back(Row{f.name + ", " + d.name, paired, {}});
       for (const auto& [a, b] : pairs) row.layouts.push_back(with(on(f, a), on(d, b)));
     }
+  const Kind& context = features.back();
+  for (const Kind& f : features) {
+    if (f.name == context.name) continue;
+    Row& row = all.emplace_back(Row{f.name + ", context", paired, {}});
+    for (const auto& [a, b] : pairs) row.layouts.push_back(with(on(f, a), on(context, b)));
+    Row& three = all.emplace_back(Row{f.name + ", context, pipeline", "2 x 2 x 2", {}});
+    for (const std::string& s : schedules)
+      three.layouts.push_back(with(on(f, 2), with(on(context, 2), pipeline_of(s, 2, 2))));
+  }
   for (const Kind& k : kinds) {
     Row& row = all.emplace_back(Row{"pipeline, " + k.name, paired, {}});
     for (const std::string& s : schedules)
