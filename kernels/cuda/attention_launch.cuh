@@ -31,6 +31,8 @@ AttentionJob<A> attention_job(const On& on, const AttentionShape& s, const Atten
           args.q_at,
           args.query_at,
           args.all_queries ? args.all_queries : s.queries,
+          args.key_at,
+          args.all_keys ? args.all_keys : s.keys,
           args.q_starts.as<const Index>(),
           args.lengths.as<const Index>(),
           args.samples.as<const Index>(),

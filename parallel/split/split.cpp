@@ -151,7 +151,10 @@ void SplitOptions::add(const SplitOptions& other) {
   image.insert(image.end(), other.image.begin(), other.image.end());
   check(context.empty() || other.context.empty() || context == other.context, "split",
         "context cuts texts along '{}' and along '{}': leave one of the two out", context, other.context);
-  if (!other.context.empty()) context = other.context;
+  if (!other.context.empty()) {
+    context = other.context;
+    context_mode = other.context_mode;
+  }
   check(tensor.empty() || other.tensor.empty() || tensor == other.tensor, "split",
         "tensor divides weights along '{}' and along '{}': leave one of the two out, or use place(..., axis={})",
         tensor, other.tensor, other.tensor);
@@ -235,8 +238,8 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
     axes.push_back(o.one_weird_trick);
     grad_reduce_axes.push_back(o.one_weird_trick);
   }
-  const auto grid =
-      std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick, o.sequence ? o.tensor : "");
+  const auto grid = std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick,
+                                                 o.sequence ? o.tensor : "", o.context, o.context_mode);
   if (grid->axes() == 0) return model;
   model.visit(StateVisitor([](const NamedState& leaf) {
     check(!leaf.tensor->shard_spec(), "split", "'{}' is split already; make the model anew", leaf.name);

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/tensor/rank_mesh.h"
+
 namespace trireme {
 
 /// How the ranks along a mesh axis hold some weights. The options of place() (parallel/strategies/strategy.h).
@@ -21,9 +23,9 @@ struct SplitOptions {
   /// 1903.06681). Each rank has its part of every activation; weights are replicated.
   std::vector<std::string> image = {};
   /// Axis that cuts texts (context parallelism): each rank has its share of the T tokens of ids [N, T], or of
-  /// activations [N, T, C], and of every activation after them; weights are replicated. The queries of attention stay
-  /// on their ranks, which gather all keys and values (Grattafiori et al., arXiv 2407.21783, section 3.3.2).
+  /// activations [N, T, C], and of every activation after them; weights are replicated.
   std::string context = {};
+  ContextMode context_mode = ContextMode::gather;  ///< how attention works along `context`
   /// Axis that divides the weights that `placements` does not name. A weight whose input is divided is divided by its
   /// inputs; any other weight is divided by its outputs (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
   std::string tensor = {};

@@ -107,9 +107,9 @@ const std::vector<StrategyRow> table = {
      "h"},
     {"context",
      [](StrategyOptions& given) {
-       std::string axis = "context";
-       given.read({{.name = "axis", .value = &axis}});
-       return context(axis);
+       std::string mode = "gather", axis = "context";
+       given.read({{.name = "mode", .value = &mode}, {.name = "axis", .value = &axis}});
+       return context(context_mode_of(mode), axis);
      },
      "context"},
     {"data_parallel", [](StrategyOptions& given) { return data_parallel(read_data_parallel(given)); }, "data"},
