@@ -38,8 +38,8 @@ struct StepContext {
   std::optional<double> ignored = {};
   /// True while a loss is computed: ops then refuse a mean over a part of the global batch's rows.
   bool in_loss = false;
-  /// True: the loss takes predictions whose classes are divided over ranks (Loss::cross_entropy()), so the model does
-  /// not gather them.
+  /// True: the loss takes predictions that are divided over ranks (Loss::cross_entropy()), so the model does not gather
+  /// them.
   bool divided_outputs = false;
   /// Ranks over whose rows of a micro-batch batch norm computes statistics. Null: the rows of this rank.
   std::shared_ptr<const NormRanks> norm = {};

@@ -21,6 +21,15 @@ Tensor per_sample(const char* op, const char* what, const Tensor& t, const Tenso
   return t.device() == x.device() ? t : t.detach().to(x.device());
 }
 
+/// Which of all query heads, queries and keys the operands have.
+struct AttentionPart {
+  Index head_at = 0,    ///< index of the first head
+      all_heads = 0;    ///< of the whole model; 0: those of the operands
+  Index query_at = 0,   ///< index of the first query
+      all_queries = 0;  ///< of a sample; 0: those of the operands
+  Index key_at = 0,     ///< index of the first key
+      all_keys = 0;     ///< of a sample; 0: those of the operands
+};
 /// The arguments of one call for the kernels of forward and backward, with the tensors that they refer to.
 struct Call {
   SavedTensor lengths, q_starts, samples;  ///< i64 [N], or undefined
@@ -39,6 +48,15 @@ struct Call {
     args.dropout = o.dropout;
     args.key = ops::mask_key(x, o.layer);
     samples = ops::sample_ids(op, x);
+  }
+  void add(const AttentionPart& part) {
+    args.head_at = part.head_at;
+    args.all_heads = part.all_heads;
+    args.q_at += part.query_at - part.key_at;
+    args.query_at = part.query_at;
+    args.all_queries = part.all_queries;
+    args.key_at = part.key_at;
+    args.all_keys = part.all_keys;
   }
   AttentionArgs with() const {
     AttentionArgs all = args;
@@ -69,18 +87,17 @@ void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor&
 }  // namespace
 
 namespace {
-/// Which of all query heads the operands have.
-struct Heads {
-  Index at = 0,  ///< index of the first
-      all = 0;   ///< of the whole model; 0: those of the operands
-};
 Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
-                    const Tensor& q_starts, const Heads& heads);
+                    const Tensor& q_starts, const AttentionPart& part);
 Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
-                           const Tensor& lengths, const Heads& of);
+                           const Tensor& lengths, const AttentionPart& part);
+
+Tensor ring_attention(const ops::Placed& p, const AttentionOptions& o, AttentionPart part, const Tensor& k,
+                      const Tensor& v);
 
 /// Heads are divided by groups of queries (Megatron-LM, arXiv 1909.08053, section 3). Where there are fewer groups than
-/// ranks, each rank gives its query heads copies of their keys and values.
+/// ranks, each rank gives its query heads copies of their keys and values. If ranks have different queries, each
+/// gathers the keys and values, or these travel in a ring.
 Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
                          const Tensor& lengths, const Tensor& q_starts) {
   const char* op = "attention";
@@ -90,37 +107,74 @@ Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
   AxisMask over = 0;
   for (const Tensor* t : {&q, &k, &v})
     if (t->shard_spec()) over |= t->shard_spec()->over(2);
-  const Tensor& divided = q.shard_spec() ? q : k.shard_spec() ? k : v;
-  const bool by_group = divided.shard_spec()->mesh().ranks(over) <= sk[2];
+  const ShardSpec& divided = *(q.shard_spec() ? q : k.shard_spec() ? k : v).shard_spec();
+  const bool by_group = divided.mesh().ranks(over) <= sk[2],
+             ring = divided.mesh().context_mode() == ContextMode::ring && divided.over(1) != 0 && sq[1] == sk[1];
   const ops::OpRule rule{.op = op,
-                         .dims = by_group ? "n t (g r) d, n u g d, n u g d, n, n -> n t (g r) d"
-                                          : "n t h d, n u g d, n u g d, n, n -> n t h d",
-                         .whole = by_group ? "tud" : "tudg"};
+                         .dims = ring       ? by_group ? "n t (g r) d, n t g d, n t g d, n, n -> n t (g r) d"
+                                                       : "n t h d, n t g d, n t g d, n, n -> n t h d"
+                                 : by_group ? "n t (g r) d, n u g d, n u g d, n, n -> n t (g r) d"
+                                            : "n t h d, n u g d, n u g d, n, n -> n t h d",
+                         .whole = by_group ? "ud" : "udg"};
   const std::vector<Tensor> operands{q, k, v, lengths, q_starts};
   const ops::Placed p = by_group ? ops::place(rule, operands, {}, {{'g', sk[2]}}) : ops::place(rule, operands);
-  const Heads here{p.spec(0).box().at[2], sq[2]};
-  if (by_group || p[0].dim(2) == sq[2]) return p.put(attention_of(p[0], p[1], p[2], o, p[3], p[4], here));
+  const Shape at = p.spec(0).box().at;
+  const AttentionPart here{.head_at = at[2], .all_heads = sq[2], .query_at = at[1], .all_queries = sq[1]};
+  const auto attend = [&](const Tensor& keys, const Tensor& values) {
+    return p.put(ring ? ring_attention(p, o, here, keys, values)
+                      : attention_of(p[0], keys, values, o, p[3], p[4], here));
+  };
+  if (by_group || p[0].dim(2) == sq[2]) return attend(p[1], p[2]);
   const Tensor ids = Tensor::empty({p[0].dim(2)}, DType::i64);  // of the group of each head
-  for (Index h = 0; h < ids.numel(); ++h) ids.data<Index>()[h] = (here.at + h) / (sq[2] / sk[2]);
+  for (Index h = 0; h < ids.numel(); ++h) ids.data<Index>()[h] = (at[2] + h) / (sq[2] / sk[2]);
   const Tensor groups = ids.to(q.device());
-  return p.put(attention_of(p[0], take(p[1], groups, 2), take(p[2], groups, 2), o, p[3], p[4], here));
+  return attend(take(p[1], groups, 2), take(p[2], groups, 2));
+}
+
+/// Ranks along RankMesh::context() exchange their tokens for heads, and the result's heads for tokens. With fewer
+/// groups than ranks, keys and values are gathered.
+Tensor exchanged_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
+                           const Tensor& lengths, const Tensor& q_starts) {
+  const ShardSpec& has = *q.shard_spec();
+  const AxisMask context = has.over(1) & has.mesh().context(), heads = has.over(2) | context;
+  const Index groups = ops::global_shape(k)[2], all = ops::global_shape(q)[2];
+  const int ranks = has.mesh().ranks(heads);
+  check(ranks <= all, "context",
+        "mode=ulysses gives each of {} ranks heads of its own, but there are {}: use at most {} ranks, or mode=gather "
+        "or ring",
+        ranks, all, all);
+  const auto by_heads = [&](const Tensor& x, Index unit) {
+    const ShardSpec& spec = *x.shard_spec();
+    Shares shares;
+    if (unit > 1) shares.ranges = {{spec.global_shape()[2], unit}};
+    return relayout(x, *spec.with(spec.global_shape(), spec.placements().with(2, spec.over(2) | context), shares, 2));
+  };
+  const bool by_group = ranks <= groups;
+  const auto moved = [&](const Tensor& x) {
+    return by_group && x.shard_spec() && (x.shard_spec()->over(1) & context) != 0 ? by_heads(x, 1) : x;
+  };
+  const Tensor y =
+      divided_attention(by_heads(q, by_group ? all / groups : 1), moved(k), moved(v), o, lengths, q_starts);
+  return relayout(y, *has.shared_from_this());
 }
 }  // namespace
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
                  const Tensor& q_starts) {
+  if (const ShardSpec* has = q.shard_spec();
+      has && has->mesh().context_mode() == ContextMode::ulysses && (has->over(1) & has->mesh().context()) != 0)
+    return exchanged_attention(q, k, v, o, lengths, q_starts);
   if (ops::is_divided({&q, &k, &v})) return divided_attention(q, k, v, o, lengths, q_starts);
   return attention_of(q, k, v, o, lengths, q_starts, {});
 }
 
 namespace {
 Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
-                    const Tensor& q_starts, const Heads& heads) {
+                    const Tensor& q_starts, const AttentionPart& part) {
   const char* op = "attention";
   check_heads(op, q, k, v);
   Call call(op, q, o, lengths, q_starts);
-  call.args.head_at = heads.at;
-  call.args.all_heads = heads.all;
+  call.add(part);
   Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
   const Tensor stats = attention_statistics(q, q.dim(2));
   launch<kernel::Attention>(y, stats, q, k, v, call.with());
@@ -144,6 +198,152 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const Att
                 });
 }
 
+}  // namespace
+
+namespace {
+/// Attention whose keys and values travel from rank to rank (Ring Attention, Liu et al., arXiv 2310.01889). Sums and
+/// statistics are in the type of sums on all hops. The queries, and the keys and values, stay divided alike.
+class Ring {
+ public:
+  Ring(const ops::Placed& p, const AttentionOptions& o, const AttentionPart& part)
+      : mesh_(p.spec(1).shared_mesh()), call_("attention", p[0], o, p[3], p[4]), part_(part) {
+    line_ = mesh_->line(p.spec(1).over(1));
+    for (const auto& place : line_.at) boxes_.push_back(p.spec(1).box(place));
+    part_.all_keys = p.spec(1).global_shape()[1];
+  }
+
+  /// The result, and its statistics.
+  std::pair<Tensor, Tensor> forward(const Tensor& q_given, const Tensor& k, const Tensor& v) const {
+    const DType type = ops::accumulator(q_given.dtype());
+    const Tensor q = q_given.to(type);
+    Tensor y, m, l;
+    Hop at{line_.me, k, v};
+    for (int hop = 0; hop < ranks(); ++hop) {
+      const Travel next(*this, at, hop + 1 < ranks());
+      Tensor part = Tensor::like(q);
+      const Tensor stats = attention_statistics(q, q.dim(2));
+      launch<kernel::Attention>(part, stats, q, at.k.to(type), at.v.to(type), args(at.owner).with());
+      const auto rows = unbind(stats, 3);  // each [N, H, T]
+      if (!y) {
+        std::tie(y, m, l) = std::tuple(part, rows[0], rows[1]);
+      } else {  // without keys: m = -inf, l = 0
+        const Tensor most = maximum(m, rows[0]), from = clamp(most, std::numeric_limits<float>::lowest(), infinity),
+                     had = l * exp(m - from), more = rows[1] * exp(rows[0] - from), all = had + more;
+        const Tensor some = where(eq(all, 0), 1, all);
+        y = y * per_token(had / some) + part * per_token(more / some);
+        std::tie(m, l) = std::pair(most, all);
+      }
+      at = next.arrived();
+    }
+    return {y.to(q_given.dtype()), stack({m, l}, 3)};
+  }
+
+  /// The gradients of q, k and v, in the type of sums.
+  std::array<Tensor, 3> backward(const Tensor& dy, const Tensor& y, const Tensor& stats, const Tensor& q_given,
+                                 const Tensor& k, const Tensor& v) const {
+    const DType type = ops::accumulator(q_given.dtype());
+    const Tensor q = q_given.to(type), seed = dy.to(type), out = y.to(type);
+    Tensor dq;
+    Hop at{line_.me, k, v}, sums;
+    for (int hop = 0; hop < ranks(); ++hop) {
+      const Travel next(*this, at, hop + 1 < ranks());
+      const Tensor keys = at.k.to(type), values = at.v.to(type);
+      const Tensor dq_part = Tensor::like(q);
+      Hop part{at.owner, Tensor::like(keys), Tensor::like(values)};
+      launch<kernel::AttentionBackward>(dq_part, part.k, part.v, seed, out, stats, q, keys, values,
+                                        args(at.owner).with());
+      dq = dq ? dq + dq_part : dq_part;
+      if (sums.k) part = {at.owner, sums.k + part.k, sums.v + part.v};
+      sums = Travel(*this, part, ranks() > 1).arrived();
+      at = next.arrived();
+    }
+    return {dq, sums.k, sums.v};
+  }
+
+ private:
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+  /// Keys and values of a rank of the line, or the sums of their gradients.
+  struct Hop {
+    int owner = 0;
+    Tensor k, v;
+  };
+  /// Sends to the next rank, and receives from the last.
+  class Travel {
+   public:
+    Travel(const Ring& ring, const Hop& sent, bool travels) : sent_(sent), next_(sent) {
+      if (!travels) return;
+      const NamedRange range(move_exchange);
+      next_.owner = ring.peer(sent.owner, -1);
+      const Shape shape = ring.shape_of(sent.k, next_.owner);
+      next_.k = Tensor::empty(shape, sent.k.dtype(), sent.k.device());
+      next_.v = Tensor::empty(shape, sent.v.dtype(), sent.v.device());
+      const auto number = [&](int by) {
+        return ring.line_.ranks[static_cast<std::size_t>(ring.peer(ring.line_.me, by))];
+      };
+      for (const Tensor* t : {&next_.k, &next_.v}) waits_.push_back(ring.mesh_->recv(*t, number(-1)));
+      for (const Tensor* t : {&sent_.k, &sent_.v}) waits_.push_back(ring.mesh_->send(*t, number(1)));
+    }
+    const Hop& arrived() const {
+      for (const auto& wait : waits_) wait();
+      return next_;
+    }
+
+   private:
+    Hop sent_, next_;
+    std::vector<RankMesh::Wait> waits_;
+  };
+
+  int ranks() const { return static_cast<int>(line_.ranks.size()); }
+  int peer(int of, int by) const { return (of + by + ranks()) % ranks(); }
+  Shape shape_of(const Tensor& like, int owner) const {
+    Shape shape = like.shape();
+    shape[1] = boxes_[static_cast<std::size_t>(owner)].size[1];
+    return shape;
+  }
+  /// Of this rank's queries with an owner's keys.
+  Call args(int owner) const {
+    Call call = call_;
+    AttentionPart part = part_;
+    part.key_at = boxes_[static_cast<std::size_t>(owner)].at[1];
+    call.add(part);
+    if (call.lengths) call.lengths = SavedTensor(call.lengths.get() - static_cast<double>(part.key_at));
+    return call;
+  }
+  /// [N, T, H, 1] of [N, H, T].
+  static Tensor per_token(const Tensor& x) { return unsqueeze(transpose(x, 1, 2), 3); }
+
+  std::shared_ptr<const RankMesh> mesh_;
+  RankMesh::Line line_;
+  std::vector<Box> boxes_;  // of keys, by rank of the line
+  Call call_;
+  AttentionPart part_;
+};
+
+Tensor ring_attention(const ops::Placed& p, const AttentionOptions& o, AttentionPart part, const Tensor& k,
+                      const Tensor& v) {
+  const char* op = "ring_attention";
+  check_heads(op, p[0], k, v);
+  const Ring ring(p, o, part);
+  const Tensor q = p[0];
+  Tensor y, stats;
+  {
+    const NoGrad constant;
+    std::tie(y, stats) = ring.forward(q.detach(), k.detach(), v.detach());
+  }
+  if (!needs_record(op, y, {&q, &k, &v})) return y;
+  const Tensor kept = y.detach();
+  return record(op, std::move(y), {q, k, v}, o,
+                [ring, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), y = SavedTensor(kept), stats](
+                    const Tensor& dy, Gradients& g) {
+                  const NoGrad constant;
+                  const auto gradients = ring.backward(dy, y, stats, q, k, v);
+                  for (int i = 0; i < 3; ++i)
+                    if (g.needs_grad(i)) g.set_grad(i, gradients[static_cast<std::size_t>(i)].to(dy.dtype()));
+                });
+}
+}  // namespace
+
+namespace {
 /// q, k and v, or their gradients, within [N, T, H + 2 G, D].
 struct Packed {
   View q, k, v;
@@ -169,7 +369,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
             ops::global_shape(qkv)[2] == heads + 2 * kv_heads,
         op, "qkv is {}, expected [N, T, {}, D]", ops::global_shape(qkv), heads + 2 * kv_heads);
   const AxisMask over = qkv.shard_spec()->over(2);
-  if (qkv.shard_spec()->mesh().ranks(over) > kv_heads) {
+  if (qkv.shard_spec()->mesh().ranks(over) > kv_heads || qkv.shard_spec()->over(1) != 0) {
     const auto parts = split(qkv, {heads, kv_heads, kv_heads}, 2);
     return attention(parts[0], parts[1], parts[2], o, lengths);
   }
@@ -186,7 +386,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
   const std::vector<Box> boxes = p.out().boxes();
   const bool parts = p.out().over(2) != 0;
   const Index mine = parts ? boxes[0].size[2] : heads;
-  const Heads here{parts ? boxes[0].at[2] : 0, heads};
+  const AttentionPart here{.head_at = parts ? boxes[0].at[2] : 0, .all_heads = heads};
   const Tensor y = packed_attention_of(p[0], mine, mine * kv_heads / heads, o, p[1], here);
   Shape whole = ops::global_shape(qkv);
   whole[2] = heads;
@@ -199,7 +399,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
 
 namespace {
 Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
-                           const Tensor& lengths, const Heads& of) {
+                           const Tensor& lengths, const AttentionPart& part) {
   const char* op = "attention_packed";
   check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, op,
         "{} heads of keys and values do not divide the {} of queries: choose a divisor", kv_heads, heads);
@@ -210,8 +410,7 @@ Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const
     return attention(parts[0], parts[1], parts[2], o, lengths);
   }
   Call call(op, qkv, o, lengths, {});
-  call.args.head_at = of.at;
-  call.args.all_heads = of.all;
+  call.add(part);
   call.args.q = call.args.k = call.args.v = {.token = qkv.dim(2) * qkv.dim(3)};
   Tensor y = Tensor::empty({qkv.dim(0), qkv.dim(1), heads, qkv.dim(3)}, qkv.dtype(), qkv.device());
   const Tensor stats = attention_statistics(qkv, heads);

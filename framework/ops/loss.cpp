@@ -77,12 +77,11 @@ double ops::share_of_row(const char* op, const Tensor& rows, const Tensor& label
 
 namespace {
 
-/// The mean over rows without class weights, in one kernel.
-Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels, const LabelLossOptions& given) {
+/// The sum over rows without class weights times `share`, in one kernel.
+Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels, const LabelLossOptions& given, double share) {
   const char* op = "cross_entropy";
   const CrossEntropyOptions o{given.label_smoothing, given.ignore_index, given.z_loss};
   const Shape rows = ops::as_rows(logits.shape());
-  const double share = ops::share_of_row(op, logits, labels, given);
   const DType type = ops::accumulator(logits.dtype());
   const Tensor each = Tensor::empty({rows[0]}, type, logits.device()), log_p = Tensor::like(logits);
   const Tensor log_z = o.z_loss > 0 ? Tensor::like(each) : Tensor{};
@@ -165,19 +164,21 @@ DividedRows merged(const RankMesh& mesh, AxisMask axes, const Tensor& most, cons
           .all = trireme::sum(parts[4] + parts[5] * by, {0})};
 }
 
-/// The loss of logits [..., V] whose classes ranks divide, without bringing them together (Megatron-LM, arXiv
-/// 1909.08053, section 3; with label smoothing as in fused_cross_entropy()).
+/// The loss of logits [..., V] whose rows or classes ranks divide, without bringing them together (classes:
+/// Megatron-LM, arXiv 1909.08053, section 3; with label smoothing as in fused_cross_entropy()).
 Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, const LabelLossOptions& o) {
   const char* op = "cross_entropy";
   const Shape& global = logits.global_shape();
-  const Tensor labels = gathered(labels_given);
-  check(labels.dtype() == DType::i64 && labels.shape() == global.without(global.rank() - 1), op,
-        "logits are {}, so labels must be i64 {}, got {}", global, global.without(global.rank() - 1), labels.shape());
-  const ops::OpRule rule{.op = op, .dims = "n.. v -> n.. v", .whole = "n"};
-  const ops::Placed p = ops::place(rule, {logits});
+  const Tensor all_labels = gathered(labels_given);
+  check(all_labels.dtype() == DType::i64 && all_labels.shape() == global.without(global.rank() - 1), op,
+        "logits are {}, so labels must be i64 {}, got {}", global, global.without(global.rank() - 1),
+        all_labels.shape());
+  const ops::Placed p = ops::place({.op = op, .dims = "n.. v, n.. -> n.. v"}, {logits, all_labels});
   const ShardSpec& spec = p.spec(0);
-  const AxisMask axes = spec.over(global.rank() - 1);
-  const double share = o.reduction == Reduction::sum ? 1 : ops::share_of_row(op, labels, labels, o);
+  const AxisMask axes = spec.over(global.rank() - 1), over_rows = spec.placements().axes() & ~axes;
+  const double share = o.reduction == Reduction::sum ? 1 : ops::share_of_row(op, all_labels, all_labels, o);
+  const Tensor labels = p[1];
+  if (axes == 0) return summed(fused_cross_entropy(p[0], labels, o, share), spec.mesh(), over_rows);
   const DType type = ops::accumulator(logits.dtype());
   const Index first = spec.box().at[global.rank() - 1], classes = global[-1];
   const Tensor in = p[0];
@@ -213,7 +214,7 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
       log_z = log(all.sum) + all.most;
       each = each + square(log_z) * o.z_loss;
     }
-    loss = scale(trireme::sum(where(counted, each, 0)), share);
+    loss = summed(scale(trireme::sum(where(counted, each, 0)), share), spec.mesh(), over_rows);
   }
   if (!needs_record(op, loss, {&in})) return loss;
   return record(op, std::move(loss), {in}, o,
@@ -233,14 +234,13 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
 Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const LabelLossOptions& o) {
   ops::check_label_options("cross_entropy", o);
   if (logits && labels && ops::is_divided({&logits, &labels})) {
-    const AxisMask classes =
-        logits.shard_spec() && logits.rank() > 0 ? logits.shard_spec()->over(logits.rank() - 1) : 0;
-    if (classes != 0 && !o.weights && o.reduction != Reduction::none && !ops::is_traced())
+    if (is_part(logits) && !o.weights && o.reduction != Reduction::none && !ops::is_traced())
       return divided_cross_entropy(logits, labels, o);
     return cross_entropy_over(gathered(logits), gathered(labels), o);
   }
   ops::check_labels("cross_entropy", logits, labels);
-  if (!o.weights && o.reduction == Reduction::mean && !ops::is_traced()) return fused_cross_entropy(logits, labels, o);
+  if (!o.weights && o.reduction == Reduction::mean && !ops::is_traced())
+    return fused_cross_entropy(logits, labels, o, ops::share_of_row("cross_entropy", logits, labels, o));
   return label_loss("cross_entropy", log_softmax(logits), labels, o,
                     o.z_loss > 0 ? logsumexp(logits.to(ops::accumulator(logits.dtype())), {-1}) : Tensor{});
 }

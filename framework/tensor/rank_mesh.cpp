@@ -6,8 +6,7 @@
 
 namespace trireme {
 
-RankMesh::RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows, AxisMask sequence)
-    : axes_(std::move(axes)), summed_(summed), sequence_(sequence), rows_(rows) {
+RankMesh::RankMesh(std::vector<MeshAxis> axes, const Roles& roles) : axes_(std::move(axes)), roles_(roles) {
   check(axes_.size() <= max_axes, "split", "{} mesh axes would divide layers, at most {} can", axes_.size(), max_axes);
   for (const MeshAxis& axis : axes_) place_.push_back(axis.index);
 }
@@ -50,12 +49,12 @@ BatchPtr RankMesh::batch_of_all(const BatchPtr& own) const {
   if (!own || own == all_rows_ || !own->samples) return own;
   // The batch of all_rows_ in a replay. The number of samples does not identify it if one rank has all rows.
   if (all_rows_ && own->samples.id() == all_rows_->samples.id()) return own;
-  const auto me = static_cast<std::size_t>(index(rows_));
+  const auto me = static_cast<std::size_t>(index(rows()));
   if (own->samples.numel() != row_borders_[me + 1] - row_borders_[me]) return own;
   if (own == own_rows_) return all_rows_;
   const Tensor samples = Tensor::zeros({row_borders_.back()}, DType::i64);
   copy_unnoted(samples.view_rows(row_borders_[me], row_borders_[me + 1]), own->samples.detach());
-  sum(samples, 1u << rows_);
+  sum(samples, 1u << rows());
   auto all = std::make_shared<BatchContext>(*own);
   all->samples = samples;
   own_rows_ = own;

@@ -13,6 +13,13 @@ namespace trireme {
 
 class NormRanks;  // framework/autograd/norm_ranks.h
 
+/// How attention works if ranks have different tokens (context parallelism).
+enum class ContextMode : std::uint8_t {
+  gather,   ///< each rank gathers all keys and values (Grattafiori et al., arXiv 2407.21783, section 3.3.2)
+  ulysses,  ///< ranks exchange tokens for heads, and back (Jacobs et al., DeepSpeed-Ulysses, arXiv 2309.14509)
+  ring      ///< keys and values travel from rank to rank (Liu et al., Ring Attention, arXiv 2310.01889)
+};
+
 /// A set of the axes of a RankMesh: bit i is axis i.
 using AxisMask = unsigned;
 
@@ -37,12 +44,15 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   int find(const std::string& name) const;                           ///< the axis of this name; -1: not there
   int ranks(AxisMask) const;                                         ///< product of the sizes of these axes
   /// Along these axes the plan of a step sums the gradients of weights that all ranks hold: each rank brings its share.
-  AxisMask summed() const { return summed_; }
+  AxisMask summed() const { return roles_.summed; }
   /// Along these axes a sum [B, T, C] over ranks leaves each of them its share of the T tokens (sequence parallelism:
   /// Korthikanti et al., arXiv 2205.05198).
-  AxisMask sequence() const { return sequence_; }
+  AxisMask sequence() const { return roles_.sequence; }
+  /// Along these axes ranks have different tokens [N, T, ...].
+  AxisMask context() const { return roles_.context; }
+  ContextMode context_mode() const { return roles_.context_mode; }  ///< of attention along context()
   /// The axis along which ranks start with different rows of the batch; -1: all have the same rows.
-  int rows() const { return rows_; }
+  int rows() const { return roles_.rows; }
   const std::vector<int>& place() const { return place_; }  ///< this rank's position along each axis
   /// Where the rows of each rank along rows() begin in the batch at hand, and the end.
   const std::vector<Index>& row_borders() const { return row_borders_; }
@@ -73,15 +83,20 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   virtual std::shared_ptr<const NormRanks> norm_ranks(AxisMask axes, std::shared_ptr<const NormRanks> outer) const = 0;
 
  protected:
-  /// axes: at most max_axes. summed, rows, sequence: see the functions of these names.
-  RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows, AxisMask sequence = 0);
+  /// Members: see the functions of these names.
+  struct Roles {
+    AxisMask summed = 0, sequence = 0, context = 0;
+    int rows = -1;
+    ContextMode context_mode = ContextMode::gather;
+  };
+  /// axes: at most max_axes.
+  RankMesh(std::vector<MeshAxis> axes, const Roles&);
 
  private:
   const MeshAxis& at(int axis) const { return axes_[static_cast<std::size_t>(axis)]; }
   std::vector<MeshAxis> axes_;
   std::vector<int> place_;
-  AxisMask summed_, sequence_;
-  int rows_;
+  Roles roles_;
   mutable std::vector<Index> row_borders_;
   mutable BatchPtr own_rows_, all_rows_;  // of the last batch
 };

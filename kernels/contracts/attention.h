@@ -33,6 +33,10 @@ struct AttentionArgs {
   MaskKey key{0};       ///< key of the dropout masks
   Index head_at = 0,    ///< index of the first head of these operands among all heads (tensor parallelism)
       all_heads = 0;    ///< query heads of the whole model; 0: the heads of these operands
+  Index query_at = 0,   ///< index of the first query of these operands among all queries (context parallelism)
+      all_queries = 0;  ///< of a sample; 0: the queries of these operands
+  Index key_at = 0,     ///< index of the first key of these operands among all keys, for dropout masks alone
+      all_keys = 0;     ///< of a sample; 0: the keys of these operands
   TokenStrides q = {},  ///< of q and dq
       k = {},           ///< of k and dk
       v = {};           ///< of v and dv
@@ -53,8 +57,9 @@ namespace kernel {
 /// [N, Tq, H, D]. Query head h uses key head h / (H / G). stats [N, H, Tq, 2] (f32, or f64 for f64) holds for each row
 /// the maximum m of the scores and l = sum of exp(score - m). A row without keys has o = 0, m = -inf, l = 0. Z is the
 /// dropout mask, 0 or 1 / (1 - dropout): element (h, i, j) of sample s is kept if uniform_float(Philox{key()}(s, e /
-/// 4)[e % 4]) >= dropout, where e = (h * Tq + i) * Tk + j and h counts all heads. Keys are processed in ascending
-/// blocks whose size depends on shapes only, so results do not depend on the number of threads.
+/// 4)[e % 4]) >= dropout, where e = (h * Tq + i) * Tk + j, and h, i, j and the
+/// extents count all heads, queries and keys. Keys are
+/// processed in ascending blocks whose size depends on shapes only, so results do not depend on the number of threads.
 struct Attention {
   static constexpr char name[] = "attention";  ///< in errors, profiles and census()
   /// o and stats are outputs; args has the strides of q, k and v.

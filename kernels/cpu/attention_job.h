@@ -18,7 +18,10 @@ struct AttentionJob {
   AttentionArgs args;
   std::uint64_t key;  ///< of the masks
   AttentionJob(const AttentionShape& shape, const AttentionArgs& a)
-      : s(shape), args(a), key(a.dropout > 0 ? a.key() : 0) {}
+      : s(shape), args(a), key(a.dropout > 0 ? a.key() : 0) {
+    if (args.all_queries == 0) args.all_queries = s.queries;
+    if (args.all_keys == 0) args.all_keys = s.keys;
+  }
 
   Index blocks() const { return (s.queries + query_block - 1) / query_block; }
   Index queries_at(Index first) const { return std::min(query_block, s.queries - first); }
@@ -130,7 +133,8 @@ void dropout_factors(A* factors, const AttentionJob& job, const Place& at) {
   const auto kept = static_cast<A>(1 / (1 - job.args.dropout));
   std::uint32_t bits[key_block + 8];
   for (Index i = 0; i < at.queries; ++i) {
-    const Index row = (job.args.head_at + at.h) * job.s.queries + at.first + i, first = row * job.s.keys + at.from;
+    const Index row = (job.args.head_at + at.h) * job.args.all_queries + job.args.query_at + at.first + i,
+                first = row * job.args.all_keys + job.args.key_at + at.from;
     philox_fill(bits, job.key, id, static_cast<std::uint64_t>(first / 4), (first % 4 + at.keys + 3) / 4);
     for (Index j = 0; j < at.keys; ++j)
       factors[j * query_block + i] = bits[first % 4 + j] >> 8 >= threshold ? kept : A{0};

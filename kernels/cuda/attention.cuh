@@ -29,7 +29,7 @@ struct AttentionJob {
   std::uint32_t threshold;
   bool causal, drops, vector;               ///< vector: rows of operands may be read 16 bytes at a time
   Index head_at, alibi_heads, alibi_power;  ///< alibi_heads: 0 without ALiBi
-  Index q_at;
+  Index q_at, query_at, all_queries, key_at, all_keys;
   const Index *q_starts, *lengths, *ids;  ///< i64 [N], may be null
   MaskKey key;
   TokenStrides q, k, v;
@@ -68,7 +68,7 @@ struct AttentionHead {
               : std::exp2(-4.0 * static_cast<double>(2 * (global - power) + 1) / static_cast<double>(power)));
     mask_key = job.drops ? job.key() : 0;
     id = static_cast<std::uint64_t>(job.ids ? job.ids[n] : n);
-    first = static_cast<std::uint64_t>(global * job.queries) * static_cast<std::uint64_t>(job.keys);
+    first = static_cast<std::uint64_t>((global * job.all_queries + job.query_at) * job.all_keys + job.key_at);
   }
   __device__ bool sees(int i, int j) const { return j < keys && (!causal || j <= position + i); }
   __device__ A score(A product, int i, int j) const {

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(Tile::threads)
     probabilities<Tile, false>(s, head, rows, job.queries, i0, j0);
     Tile::template product<1>(dp, shared, seeds, i0, values, j0, job.width, job.vector);
     const unsigned kept =
-        job.drops ? kept_bits<Tile, false>(head, static_cast<std::uint64_t>(job.keys), job.threshold, i0, j0) : ~0u;
+        job.drops ? kept_bits<Tile, false>(head, static_cast<std::uint64_t>(job.all_keys), job.threshold, i0, j0) : ~0u;
     score_gradients<Tile, false>(s, dp, rows, job.queries, kept, job.kept_scale, i0);
     Tile::template accumulate<0>(out, shared, s, keys, j0, column, job.width, job.vector);
   }
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(Tile::threads)
       Tile::template product<0>(p, shared, keys, j0, queries, i0, job.width, job.vector);
       probabilities<Tile, true>(p, head, rows, job.queries, i0, j0);
       const unsigned kept =
-          job.drops ? kept_bits<Tile, true>(head, static_cast<std::uint64_t>(job.keys), job.threshold, i0, j0) : ~0u;
+          job.drops ? kept_bits<Tile, true>(head, static_cast<std::uint64_t>(job.all_keys), job.threshold, i0, j0) : ~0u;
       if constexpr (of_value) {
 #pragma unroll
         for (int r = 0; r < Tile::thread_rows; ++r)

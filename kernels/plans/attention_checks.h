@@ -63,6 +63,11 @@ inline AttentionShape check_attention(const View& o, const View& stats, const Vi
   check(args.head_at >= 0 && (args.all_heads == 0 || args.head_at + s.heads <= args.all_heads), op,
         "got heads {} to {} of {}, expected a range inside all heads", args.head_at, args.head_at + s.heads,
         args.all_heads);
+  check(args.query_at >= 0 && (args.all_queries == 0 || args.query_at + s.queries <= args.all_queries), op,
+        "got queries {} to {} of {}, expected a range inside all queries", args.query_at, args.query_at + s.queries,
+        args.all_queries);
+  check(args.key_at >= 0 && (args.all_keys == 0 || args.key_at + s.keys <= args.all_keys), op,
+        "got keys {} to {} of {}, expected a range inside all keys", args.key_at, args.key_at + s.keys, args.all_keys);
   return s;
 }
 /// As above, for backward. dq, dk and dv have the strides of q, k and v.

@@ -20,7 +20,8 @@ std::set<int> ranks_to_imagine(const std::vector<Axis>& axes, const SplitOptions
   int stride = ranks_of(axes);
   for (const Axis& axis : axes) {
     stride /= axis.size;
-    if (std::ranges::find(split.image, axis.name) == split.image.end()) continue;
+    const std::vector<std::string> cut = split.sample_axes();
+    if (std::ranges::find(cut, axis.name) == cut.end()) continue;
     std::set<int> more;
     for (const int at : {0, std::min(1, axis.size - 1), axis.size - 1})
       for (const int rank : ranks) more.insert(rank + at * stride);

@@ -97,8 +97,9 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("strategy", strategy.text());
   const SplitOptions& split = strategy.split;
   if (split.any())
-    add("layers split", fmt::format("image [{}], tensor '{}'{}, one_weird_trick '{}'", fmt::join(split.image, ", "),
-                                    split.tensor, split.sequence ? " by sequence" : "", split.one_weird_trick));
+    add("layers split",
+        fmt::format("samples [{}], tensor '{}'{}, one_weird_trick '{}'", fmt::join(split.sample_axes(), ", "),
+                    split.tensor, split.sequence ? " by sequence" : "", split.one_weird_trick));
   add("batch norm", fmt::format("scope {} by {}", to_string(strategy.scope()), strategy.norm_group));
   add("optimizer", to_string(optimizer_config));
   add("clip_norm", o.optimizer.clip_norm);

@@ -59,6 +59,7 @@ void check_one_use(const Plan& plan, const SplitOptions& split, const std::vecto
   };
   if (plan.has_stages()) use(plan.stage_axis, "for the stages of a pipeline");
   for (const std::string& axis : split.image) use(axis, "to cut images");
+  use(split.context, "to cut texts");
   for (const std::string& axis : weight_axes(split))
     if (axis != split.one_weird_trick) use(axis, "to cut weights");
   for (const std::string& axis : own_layers) use(axis, "by the model's own layers");
@@ -221,7 +222,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   plan = with_agreements(plan, strategy, o, optimizer, loss);
   check_one_use(plan, strategy.split, o.layer_axes);
   std::vector<std::string> layer_axes = tensor_parallel_axes(o, strategy.split);
-  layer_axes.insert(layer_axes.end(), strategy.split.image.begin(), strategy.split.image.end());
+  for (const std::string& axis : strategy.split.sample_axes()) layer_axes.push_back(axis);
   check_mesh(plan, mesh, layer_axes);
   if (o.refuse_unsound) {
     const std::string verdict = faults_of(plan, mesh, tensor_parallel_axes(o, strategy.split));

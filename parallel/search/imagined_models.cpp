@@ -39,7 +39,7 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   std::vector<Axis> axes{{"data", data}};
   axes.insert(axes.end(), split.axes.begin(), split.axes.end());
   int rank = 0;
-  for (const Axis& a : axes) rank = rank * a.size + (split.cuts_images() && a.name != "data" && a.size > 2 ? 1 : 0);
+  for (const Axis& a : axes) rank = rank * a.size + (split.cuts_inputs() && a.name != "data" && a.size > 2 ? 1 : 0);
   World world;
   Mesh mesh(world, axes, rank);
   const auto [x, labels] = o_.samples(rows);  // written: host code checks ids of tokens

@@ -47,7 +47,7 @@ std::vector<int> shards_of(const SearchSpace& space, const SearchCandidate& c) {
 void append(const SearchSpace& space, const SearchCandidate& arranged, bool chooses_buckets,
             std::vector<SearchCandidate>& all) {
   const int sharers =
-      arranged.data * (space.splits[arranged.split].cuts_images() ? ranks_of(space.splits[arranged.split].axes) : 1);
+      arranged.data * (space.splits[arranged.split].cuts_inputs() ? ranks_of(space.splits[arranged.split].axes) : 1);
   for (const bool recompute : space.recompute)
     for (const int zero : space.zero) {
       if (zero > 0 && (sharers == 1 || space.splits[arranged.split].divides_batch_axis)) continue;
@@ -117,7 +117,7 @@ std::vector<SearchCandidate> candidates(const SearchSpace& space) {
       if (stages > space.parts) break;
       SearchCandidate c{.split = split, .data = left / stages, .stages = stages};
       if (c.data > space.batch || (layers.divides_batch_axis && c.data == 1)) continue;
-      const bool chooses_buckets = c.data > 1 && !layers.cuts_images();
+      const bool chooses_buckets = c.data > 1 && !layers.cuts_inputs();
       for (const bool first : {false, true}) {
         if (first && (!space.both_orders || c.data == 1 || c.stages == 1)) continue;
         c.pipe_first = first;

@@ -10,26 +10,27 @@ namespace trireme {
 
 struct Grid::Chosen {
   std::vector<MeshAxis> axes;
-  AxisMask summed = 0, sequence = 0;
-  int rows = -1;
+  Roles roles;
 
   Chosen(Mesh& mesh, const std::vector<std::string>& names, const std::vector<std::string>& grad_reduce_axes,
-         const std::string& rows_axis, const std::string& sequence_axis) {
+         const std::string& rows, const std::string& sequence, const std::string& context, ContextMode mode) {
+    roles.context_mode = mode;
     for (const std::string& name : names) {
       if (mesh.size(name) == 1) continue;
-      if (std::ranges::count(grad_reduce_axes, name) > 0) summed |= 1u << axes.size();
-      if (name == sequence_axis) sequence = 1u << axes.size();
-      if (name == rows_axis) rows = static_cast<int>(axes.size());
+      if (std::ranges::count(grad_reduce_axes, name) > 0) roles.summed |= 1u << axes.size();
+      if (name == sequence) roles.sequence = 1u << axes.size();
+      if (name == context) roles.context = 1u << axes.size();
+      if (name == rows) roles.rows = static_cast<int>(axes.size());
       axes.push_back({name, mesh.size(name), mesh.index(name)});
     }
   }
 };
 
 Grid::Grid(Mesh& mesh, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes,
-           const std::string& rows, const std::string& sequence)
-    : Grid(mesh, Chosen(mesh, axes, grad_reduce_axes, rows, sequence)) {}
+           const std::string& rows, const std::string& sequence, const std::string& context, ContextMode mode)
+    : Grid(mesh, Chosen(mesh, axes, grad_reduce_axes, rows, sequence, context, mode)) {}
 
-Grid::Grid(Mesh& mesh, const Chosen& chosen) : RankMesh(chosen.axes, chosen.summed, chosen.rows, chosen.sequence) {
+Grid::Grid(Mesh& mesh, const Chosen& chosen) : RankMesh(chosen.axes, chosen.roles) {
   std::string all;
   for (const MeshAxis& axis : chosen.axes) {
     all += (all.empty() ? "" : "+") + axis.name;

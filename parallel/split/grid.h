@@ -14,10 +14,11 @@ class Grid final : public RankMesh {
  public:
   /// axes: those of the mesh to split along; axes of one rank are left out. grad_reduce_axes: along these the plan sums
   /// the gradients of a weight that all ranks hold (RankMesh::summed). rows: the axis along which ranks enter with
-  /// other rows of the batch, if it is one of the axes. sequence: the axis of RankMesh::sequence(), if it is one of the
-  /// axes. Collective.
+  /// other rows of the batch, if it is one of the axes. sequence, context: the axes of RankMesh::sequence() and
+  /// context(), if they are among the axes. Collective.
   Grid(Mesh&, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes,
-       const std::string& rows = {}, const std::string& sequence = {});
+       const std::string& rows = {}, const std::string& sequence = {}, const std::string& context = {},
+       ContextMode = ContextMode::gather);
 
   void sum(const View&, AxisMask axes) const override;
   Wait send(const Tensor&, int rank) const override;

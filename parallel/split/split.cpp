@@ -27,10 +27,19 @@ constexpr std::array<const char*, 3> image_axes = {"w", "h", "d"};  // of [N, D,
 /// The layer in front: this rank's part of the batch.
 struct Enter {
   std::shared_ptr<const Grid> grid;
+  std::string context;  // SplitOptions::context
 
   Tensor operator()(const Tensor& x) const {
     if (grid->rows() >= 0) return joined(x);
     Placements placements;
+    if (const int over = grid->find(context); over >= 0) {
+      if (x.rank() != (x.dtype() == DType::i64 ? 2 : 3))
+        fail_division("context", "x is {} {}: expected tokens, i64 [N, T] or [N, T, C]", x.dtype(), x.shape());
+      if (x.dim(1) < grid->size(over))
+        fail_division("context", "x {} has {} tokens for the {} ranks of mesh axis '{}': at most {} ranks would work",
+                      x.shape(), x.dim(1), grid->size(over), context, x.dim(1));
+      placements = placements.with(1, 1u << over);
+    }
     for (std::size_t i = 0; i < image_axes.size(); ++i) {
       const int over = grid->find(image_axes[i]);
       if (over < 0) continue;
@@ -75,8 +84,7 @@ struct Enter {
 struct Leave {
   Enter enter;
   Tensor operator()(const Tensor& x) const {
-    const bool stays = StepContext::current().divided_outputs && enter.grid->rows() < 0 && x.shard_spec() &&
-                       x.rank() > 0 && x.shard_spec()->over(x.rank() - 1) != 0;
+    const bool stays = StepContext::current().divided_outputs && enter.grid->rows() < 0 && is_part(x);
     return map_fields(x, [&](const Tensor& t) {  // a model may have several outputs
       return stays && t.id() == x.id() ? t.with_shard_spec(t.impl()->shard_spec) : one(t);
     });
@@ -130,7 +138,7 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
   }
   check(image, "spatial", "the mesh has none of the axes {}, only {}: name one, as in h=2", fmt::join(o.image, ", "),
         named);
-  std::vector<std::string> needed{o.tensor, o.one_weird_trick};
+  std::vector<std::string> needed{o.context, o.tensor, o.one_weird_trick};
   for (const WeightPlacement& row : o.placements) needed.push_back(row.axis);
   for (const std::string& name : needed)
     check(name.empty() || there(name), "split", "the mesh has no axis '{}', only {}: name one, as in {}=2", name, named,
@@ -141,6 +149,12 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
 
 void SplitOptions::add(const SplitOptions& other) {
   image.insert(image.end(), other.image.begin(), other.image.end());
+  check(context.empty() || other.context.empty() || context == other.context, "split",
+        "context cuts texts along '{}' and along '{}': leave one of the two out", context, other.context);
+  if (!other.context.empty()) {
+    context = other.context;
+    context_mode = other.context_mode;
+  }
   check(tensor.empty() || other.tensor.empty() || tensor == other.tensor, "split",
         "tensor divides weights along '{}' and along '{}': leave one of the two out, or use place(..., axis={})",
         tensor, other.tensor, other.tensor);
@@ -148,9 +162,15 @@ void SplitOptions::add(const SplitOptions& other) {
   sequence = sequence || other.sequence;
   placements.insert(placements.end(), other.placements.begin(), other.placements.end());
   if (!other.one_weird_trick.empty()) one_weird_trick = other.one_weird_trick;
-  check(one_weird_trick.empty() || (image.empty() && tensor.empty() && placements.empty()), "split",
+  check(one_weird_trick.empty() || (image.empty() && context.empty() && tensor.empty() && placements.empty()), "split",
         "one_weird_trick gathers the batch of all ranks, so no other strategy can split layers: use either "
-        "one_weird_trick, or spatial, tensor and place");
+        "one_weird_trick, or spatial, context, tensor and place");
+}
+
+std::vector<std::string> SplitOptions::sample_axes() const {
+  std::vector<std::string> axes = image;
+  if (!context.empty()) axes.push_back(context);
+  return axes;
 }
 
 std::vector<std::string> weight_axes(const SplitOptions& o) {
@@ -208,7 +228,7 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
   check_axes(mesh, o);
   Module model = given;
   std::vector<std::string> axes;
-  for (const std::string& name : o.image)
+  for (const std::string& name : o.sample_axes())
     if (std::ranges::find(axes, name) == axes.end()) axes.push_back(name);
   std::vector<std::string> grad_reduce_axes = axes;
   for (const std::string& name : weight_axes(o))
@@ -218,15 +238,15 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
     axes.push_back(o.one_weird_trick);
     grad_reduce_axes.push_back(o.one_weird_trick);
   }
-  const auto grid =
-      std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick, o.sequence ? o.tensor : "");
+  const auto grid = std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick,
+                                                 o.sequence ? o.tensor : "", o.context, o.context_mode);
   if (grid->axes() == 0) return model;
   model.visit(StateVisitor([](const NamedState& leaf) {
     check(!leaf.tensor->shard_spec(), "split", "'{}' is split already; make the model anew", leaf.name);
     check(!leaf.tensor->requires_grad(), "split",
           "'{}' already lives in Parameters; split the model before making them", leaf.name);
   }));
-  const Enter enter{grid};
+  const Enter enter{grid, o.context};
   std::function<void()> forward;
   if (example) forward = [&] { run_dry(model, mesh, enter, example); };
   divide_weights(model, grid, o, forward, leaves_axes_out);

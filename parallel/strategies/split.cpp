@@ -2,9 +2,17 @@
 // ranks and records the axes over which gradients are summed.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
+#include "kernels/core/suggest.h"
+
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {
+namespace {
+constexpr std::array context_modes = {"gather", "ulysses", "ring"};
+}  // namespace
 
 Strategy spatial(const std::vector<std::string>& axes) {
   const std::string joined = fmt::format("{}", fmt::join(axes, "+"));
@@ -12,6 +20,24 @@ Strategy spatial(const std::vector<std::string>& axes) {
       "spatial", Claim::exact, [joined](Plan plan) { return reduce_over(std::move(plan), {.axis = joined}); },
       "axes=" + joined, StrategyOrder::images);
   s.split.image = axes;
+  return s;
+}
+
+std::string to_string(ContextMode mode) { return context_modes[static_cast<std::size_t>(mode)]; }
+ContextMode context_mode_of(const std::string& text) {
+  const auto at = std::ranges::find(context_modes, text);
+  check(at != context_modes.end(), "context", "{}", [&] {
+    return unknown_name(text, {context_modes.begin(), context_modes.end()});
+  });
+  return static_cast<ContextMode>(at - context_modes.begin());
+}
+
+Strategy context(ContextMode mode, const std::string& axis) {
+  Strategy s(
+      "context", Claim::exact, [axis](Plan plan) { return reduce_over(std::move(plan), {.axis = axis}); },
+      fmt::format("mode={}, axis={}", to_string(mode), axis), StrategyOrder::images);
+  s.split.context = axis;
+  s.split.context_mode = mode;
   return s;
 }
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "framework/tensor/rank_mesh.h"
+
 namespace trireme {
 
 /// How the ranks along a mesh axis hold some weights. The options of place() (parallel/strategies/strategy.h).
@@ -20,6 +22,10 @@ struct SplitOptions {
   /// Axes that cut images: "h", "w" and "d" (rows, columns and planes of [N, D, H, W, C]; Dryden et al., arXiv
   /// 1903.06681). Each rank has its part of every activation; weights are replicated.
   std::vector<std::string> image = {};
+  /// Axis that cuts texts (context parallelism): each rank has its share of the T tokens of ids [N, T], or of
+  /// activations [N, T, C], and of every activation after them; weights are replicated.
+  std::string context = {};
+  ContextMode context_mode = ContextMode::gather;  ///< how attention works along `context`
   /// Axis that divides the weights that `placements` does not name. A weight whose input is divided is divided by its
   /// inputs; any other weight is divided by its outputs (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
   std::string tensor = {};
@@ -33,7 +39,11 @@ struct SplitOptions {
   std::string one_weird_trick = {};
 
   /// Whether any axis splits layers.
-  bool any() const { return !(image.empty() && tensor.empty() && placements.empty() && one_weird_trick.empty()); }
+  bool any() const {
+    return !(image.empty() && context.empty() && tensor.empty() && placements.empty() && one_weird_trick.empty());
+  }
+  /// The axes whose ranks have different parts of the same samples: `image` and `context`.
+  std::vector<std::string> sample_axes() const;
   /// Adds the axes and placements of other. If other sets `one_weird_trick`, that axis is used. Throws Error for two
   /// different axes `tensor`, and for one_weird_trick together with another split.
   void add(const SplitOptions& other);

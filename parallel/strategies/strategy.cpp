@@ -33,9 +33,9 @@ std::string batch_axis(const Plan& plan, const SplitOptions& split) {
   if (const auto summed = names_in(plan.reduced_axis());  // lacks that axis if it divides all weights
       std::ranges::find(summed, split.one_weird_trick) == summed.end())
     batch = split.one_weird_trick;
+  const std::vector<std::string> same_rows = split.sample_axes();
   for (const std::string& name : names_in(plan.reduced_axis()))
-    if (!(split.sequence && name == split.tensor) &&
-        std::find(split.image.begin(), split.image.end(), name) == split.image.end())
+    if (!(split.sequence && name == split.tensor) && std::ranges::find(same_rows, name) == same_rows.end())
       batch += (batch.empty() ? "" : "+") + name;
   for (auto& [axis, promised] : plan.consistency) {  // ranks that train separately have separate rows
     if (axis == plan.stage_axis && plan.has_stages()) continue;

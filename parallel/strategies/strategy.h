@@ -250,6 +250,10 @@ Plan reduce_over(Plan plan, const DataParallelOptions&);
 /// columns, "d" planes. Each rank has its part of every activation, and a copy of the weights, whose gradients are
 /// summed over these axes. Exact.
 Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
+/// Context parallelism: cuts texts over an axis; see SplitOptions::context. Gradients are summed over the axis. Exact.
+Strategy context(ContextMode = ContextMode::gather, const std::string& axis = "context");
+std::string to_string(ContextMode);               ///< "gather", "ulysses", "ring"
+ContextMode context_mode_of(const std::string&);  ///< from that text; throws Error for another
 /// Tensor parallelism (Shoeybi et al., Megatron-LM, arXiv 1909.08053): divides weights over an axis; see
 /// SplitOptions::tensor. A weight's input is found from the flow of data, in a run on an example
 /// (StepOptions::profile); without an example, from the order of the weights' names. sequence: SplitOptions::sequence.

@@ -105,6 +105,13 @@ const std::vector<StrategyRow> table = {
        return spatial(axes);
      },
      "h"},
+    {"context",
+     [](StrategyOptions& given) {
+       std::string mode = "gather", axis = "context";
+       given.read({{.name = "mode", .value = &mode}, {.name = "axis", .value = &axis}});
+       return context(context_mode_of(mode), axis);
+     },
+     "context"},
     {"data_parallel", [](StrategyOptions& given) { return data_parallel(read_data_parallel(given)); }, "data"},
     {"tensor",
      [](StrategyOptions& given) {

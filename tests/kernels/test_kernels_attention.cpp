@@ -110,7 +110,9 @@ struct Row {
       const bool seen = j < count && (!a.args.causal || j <= position);
       p[static_cast<std::size_t>(j)] = seen ? s : -INFINITY;
       if (seen) m = std::max(m, s);
-      const auto e = static_cast<std::uint64_t>((head * a.queries + i) * a.keys + j);
+      const Index queries = a.args.all_queries ? a.args.all_queries : a.queries,
+                  keys = a.args.all_keys ? a.args.all_keys : a.keys;
+      const auto e = static_cast<std::uint64_t>((head * queries + a.args.query_at + i) * keys + a.args.key_at + j);
       const auto id = static_cast<std::uint64_t>(a.ids.empty() ? n : a.ids[static_cast<std::size_t>(n)]);
       if (a.args.dropout > 0)
         z[static_cast<std::size_t>(j)] =
@@ -208,6 +210,12 @@ Problem drawn() {
     p.pack_side_by_side();
   } else {
     p.lay_out(pick(0, 9), pick(0, 9));
+  }
+  if (pick(0, 2) == 0) {
+    a.all_queries = p.queries + pick(0, 5);
+    a.query_at = pick(0, a.all_queries - p.queries);
+    a.all_keys = p.keys + pick(0, 5);
+    a.key_at = pick(0, a.all_keys - p.keys);
   }
   if (pick(0, 1) == 0) p.starts = integers(p.samples, 0, 30);
   if (pick(0, 1) == 0) {
@@ -382,6 +390,8 @@ TEST_CASE("attention of operands that do not fit is refused by name") {
   CHECK_ERROR(attend(q, k, {.dropout = 1}), usage, 1, 0);
   CHECK_ERROR(attend(q, k, {.q = {.token = 7}}), usage, 21, 7, "q");
   CHECK_ERROR(attend(q, k, {.head_at = 2, .all_heads = 5}), usage, 2, 6, 5);
+  CHECK_ERROR(attend(q, k, {.query_at = 2, .all_queries = 4}), usage, 2, 5, 4);
+  CHECK_ERROR(attend(q, k, {.key_at = 3, .all_keys = 8}), usage, 3, 9, 8);
   std::vector<Index> two{1, 2, 3};
   CHECK_ERROR(attend(q, k, {.lengths = View{two.data(), {3}, DType::i64, cpu()}}), usage, "i64", "[3]", 2, "[2]");
 }

@@ -212,6 +212,68 @@ TEST_CASE("operands that are each divided into uneven shares") {
   }));
 }
 
+/// Attention of tokens that ranks divide: the largest deviations of the result, dq, dk and dv from those of one rank.
+std::array<double, 4> context_deviations(Mesh& mesh, ContextMode mode, DType type, Index groups,
+                                         const AttentionOptions& o) {
+  const auto grid = std::make_shared<const Grid>(mesh, std::vector<std::string>{"context"},
+                                                 std::vector<std::string>{"context"}, "", "", "context", mode);
+  std::array<Tensor, 3> whole, leaves;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Shape shape{2, 10, i == 0 ? 6 : groups, 8};
+    whole[i] = normal(shape, 0, 1, i + 1).to(type);
+    leaves[i] = whole[i].clone();
+    whole[i].require_grad();
+    leaves[i].require_grad();
+  }
+  const Tensor lengths = Tensor::of({{10, 7}}, {2}, DType::i64), seed = normal({2, 10, 6, 8}, 0, 1, 9).to(type);
+  const auto lie = [&](const Tensor& x) { return relayout(x, *ShardSpec::make(grid, x.shape(), over({{1, 0}}))); };
+  const Tensor y = attention(whole[0], whole[1], whole[2], o, lengths),
+               got = gathered(attention(lie(leaves[0]), lie(leaves[1]), lie(leaves[2]), o, lengths));
+  y.backward(seed);
+  got.backward(seed);
+  std::array<double, 4> most{};
+  const auto compare = [&](std::size_t i, const Tensor& a, const Tensor& b) {
+    const auto x = a.to_vector(), z = b.to_vector();
+    for (std::size_t k = 0; k < x.size(); ++k) most[i] = std::max(most[i], std::abs(x[k] - z[k]));
+  };
+  compare(0, got, y);
+  for (std::size_t i = 0; i < 3; ++i) compare(i + 1, leaves[i].grad(), whole[i].grad());
+  return most;
+}
+
+TEST_CASE("attention of divided tokens has the bits of one rank, or is as near in a ring of any length") {
+  for (const int ranks : {2, 3, 5})
+    for (const Index groups : {6, 2, 1})
+      for (const DType type : {DType::f64, DType::f32})
+        CHECK_NOTHROW(on_mesh({{"context", ranks}}, [&](Mesh& mesh) {
+          const StepScope scope(a_pass(2));
+          for (const AttentionOptions& o :
+               {AttentionOptions{}, AttentionOptions{.causal = true}, AttentionOptions{.causal = true, .alibi = true},
+                AttentionOptions{.causal = true, .dropout = 0.3}}) {
+            const double bar = type == DType::f64 ? 1e-14 : 4e-6;
+            const auto judge = [&](const char* mode, const std::array<double, 4>& most, std::size_t exact) {
+              for (std::size_t i = 0; i < 4; ++i)
+                check(most[i] <= (i < exact ? 0 : bar), "test", "{} of {} ranks, {} groups: result {} deviates by {}",
+                      mode, ranks, groups, i, most[i]);
+            };
+            judge("gather", context_deviations(mesh, ContextMode::gather, type, groups, o), 2);
+            judge("ulysses", context_deviations(mesh, ContextMode::ulysses, type, groups, o), ranks <= groups ? 4 : 2);
+            judge("ring", context_deviations(mesh, ContextMode::ring, type, groups, o), 0);
+          }
+          return 1;
+        }));
+}
+
+TEST_CASE("more ranks than query heads, or than tokens, are refused") {
+  const AttentionOptions causal{.causal = true};
+  CHECK_ERROR(on_mesh({{"context", 7}},
+                      [&](Mesh& mesh) {
+                        (void)context_deviations(mesh, ContextMode::ulysses, DType::f32, 6, causal);
+                        return 1;
+                      }),
+              usage, "context", 7, 6);
+}
+
 TEST_CASE("rows stay on the ranks that have their samples") {
   CHECK_NOTHROW(on_mesh({{"rows", 2}, {"tensor", 2}}, [](Mesh& mesh) {
     const auto grid = grid_of(mesh);

@@ -72,7 +72,7 @@ struct MadeUpModel {
         sends(CallKind::all_reduce, "tensor", line.output * rows, ActionKind::forward);
         sends(CallKind::all_gather, "tensor", line.output * rows, ActionKind::backward_input);
       }
-      if (split.cuts_images()) sends(CallKind::send, split.axes[0].name, line.output, ActionKind::backward_weight);
+      if (split.cuts_inputs()) sends(CallKind::send, split.axes[0].name, line.output, ActionKind::backward_weight);
       if (norms && data > 1) sends(CallKind::all_reduce, "data", 64, ActionKind::forward);
       model.parts.push_back(std::move(part));
     }
@@ -259,7 +259,7 @@ TEST_CASE("hybrid sharding within hosts is found where links between hosts are s
                                                   "data=2,shard=4,pipe=4"});
 }
 
-TEST_CASE("sequence parallelism is searched for transformers, and takes less memory of GPT-2") {
+TEST_CASE("sequence and context parallelism are searched for transformers, and take less memory of GPT-2") {
   const auto ids = [](Index rows) {
     return std::pair(Tensor::zeros({rows, 8}, DType::i64), Tensor::zeros({rows, 8}, DType::i64));
   };
@@ -293,6 +293,8 @@ TEST_CASE("sequence parallelism is searched for transformers, and takes less mem
     SearchInput in{.model = std::ref(gpt)};
     in.space = {.ranks = ranks, .batch = 16, .parts = gpt.parts(), .splits = {{}}, .micro = {1, 2}};
     in.space.splits.insert(in.space.splits.end(), splits.begin(), splits.end());
+    for (const char* strategy : {"context", "context(mode=ring)"})
+      in.space.splits.push_back({strategy, {{"context", 2}}});
     in.space.recompute = {false, true};
     in.space.host = std::max(2, ranks / 2);
     in.machine.cluster = Cluster{.nodes = {{.count = 4, .devices = in.space.host}},
@@ -306,6 +308,7 @@ TEST_CASE("sequence parallelism is searched for transformers, and takes less mem
       if (c.split > 0 && c.stages == 1 && c.micro == 1 && !c.recompute)
         memory[strategy_of(in.space, c)] = std::get<RankedStrategy>(evaluate(in, c)).memory.total();
     CHECK(memory.at("tensor(sequence=true)") < memory.at("tensor"));
+    CHECK(memory.at("context(mode=ring)") <= memory.at("context"));
     in.memory = memory.at("tensor(sequence=true)");
     in.space.zero = {0};
     in.space.recompute = {false};

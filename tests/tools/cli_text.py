@@ -114,6 +114,7 @@ class Text(unittest.TestCase):
         self.assertEqual(self.written(chars, *how, *layout, "--stop", first), self.written(chars, *how, "--stop", first))
         self.refused(run("generate", chars, *how, "--ranks", 2, "--mesh", "tensor=3"), 2, 3)
         self.refused(run("generate", chars, *how, "--mesh", "tensor=2", "--strategy", "tensor(sequence=true)"), "sequence")
+        self.refused(run("generate", chars, *how, "--mesh", "context=2", "--strategy", "context"), "context")
         self.refused(run("generate", chars, *how, "--ranks", 2, "--strategy", "one_weird_trick"), "one_weird_trick")
         self.refused(run("generate", chars, *how, "--ranks", 2, "--strategy", "tensr"), "tensr")
         self.refused(run("generate", chars, *how, *layout, "--weights", self.dir / "none"), "none", kind="file")

@@ -74,7 +74,14 @@ std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const Str
     for (LayerSplit& split : tensor_splits(models, size, rows, inside ? q.cluster.inside : q.cluster.between))
       all.push_back(std::move(split));
   }
-  if (model_row(settings_.model).text) return all;
+  if (model_row(settings_.model).text) {
+    for (const int size : divisors(q.ranks))
+      for (const char* strategy : {"context", "context(mode=ulysses)", "context(mode=ring)"})
+        if (const LayerSplit split{strategy, {{"context", size}}};
+            wanted("context", size) && models(split, false, 2, 1))
+          all.push_back(split);
+    return all;
+  }
   const std::string outermost = shape_.input.rank() == 4 ? "d" : "h";
   for (const int size : divisors(q.ranks))
     if (wanted(outermost, size) && 4 * size <= shape_.input[0]) {

@@ -161,6 +161,12 @@ Problem drawn() {
   } else {
     p.lay_out(pick(0, 1) * 8, pick(0, 3) == 0 ? 3 : 16);
   }
+  if (pick(0, 2) == 0) {
+    a.all_queries = p.queries + pick(0, 5);
+    a.query_at = pick(0, a.all_queries - p.queries);
+    a.all_keys = p.keys + pick(0, 5);
+    a.key_at = pick(0, a.all_keys - p.keys);
+  }
   if (pick(0, 1) == 0) p.starts = integers(p.samples, 0, 30);
   if (pick(0, 1) == 0) {
     p.lengths = integers(p.samples, 0, p.keys);

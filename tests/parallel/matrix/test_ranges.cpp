@@ -153,6 +153,26 @@ TEST_CASE("with sequence=true a transformer block gathers its tokens twice and s
   }
 }
 
+TEST_CASE("under context a block sends what its mode needs, and its gradients") {
+  if (threads_only()) return;
+  const auto of_block = [](const std::string& name, Index groups, const std::string& strategy) {
+    return sent(transformer(name, 2, 4, groups), 2, {}, strategy).bytes -
+           sent(transformer(name, 1, 4, groups), 2, {}, strategy).bytes;
+  };
+  for (const auto& [name, groups] : std::vector<std::pair<std::string, Index>>{{"gpt2", 4}, {"llama", 2}}) {
+    INFO(name);
+    const Index rows = transformer(name, 1, 4, groups).data.x.dim(0), queries = rows * tokens / 2 * width,
+                keys = queries * groups / 4;
+    const Index gradients = of_block(name, groups, "data_parallel(axis=tensor)");
+    const auto numbers = [&](const std::string& mode) {
+      return (of_block(name, groups, "context(axis=tensor, mode=" + mode + ")") - gradients) / 8;
+    };
+    CHECK(numbers("gather") == 2 * 2 * keys);                       // keys and values, and their gradients
+    CHECK(numbers("ulysses") == 2 * (2 * queries + 2 * keys) / 2);  // half of q, k, v and the output, twice
+    CHECK(numbers("ring") == 2 * 2 * keys + 2 * 2 * keys);  // twice keys and values; their gradients make a hop more
+  }
+}
+
 TEST_CASE("ranks without rows take part in the moves of tokens") {
   if (threads_only()) return;
   const SmallModel m = transformer("llama", 1, 4, 2);

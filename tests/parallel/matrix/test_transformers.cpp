@@ -169,8 +169,11 @@ struct Layout {
   /// Whether there are fewer samples than micro-batches or ranks that share them, or fewer layers than stages. Layers
   /// that ranks divide are a layer more at both ends.
   bool refused(const SmallModel& m) const {
-    const int layers = Chain(m.make()).size() + (strategy.find("tensor") != std::string::npos ? 2 : 0);
-    return std::max(along("data") * along("shard"), microbatches) > m.data.x.dim(0) || along("pipe") * chunks > layers;
+    const bool divided = strategy.find("tensor") != std::string::npos || strategy.find("context") != std::string::npos;
+    const int layers = Chain(m.make()).size() + (divided ? 2 : 0);
+    return std::max(along("data") * along("shard"), microbatches) > m.data.x.dim(0) ||
+           along("pipe") * chunks > layers ||
+           (strategy.find("ulysses") != std::string::npos && along("tensor") * along("context") > heads);
   }
 };
 /// A row of the table.
@@ -199,7 +202,10 @@ std::vector<Row> rows() {
   };
   const std::vector<Kind> data{
       {"data_parallel", "data"}, {"zero(1)", "data"}, {"zero(2)", "data"}, {"zero(3)", "data"}},
-      features{{"tensor", "tensor"}, {"tensor(sequence=true)", "tensor"}};
+      weights{{"tensor", "tensor"}, {"tensor(sequence=true)", "tensor"}},
+      contexts{{"context", "context"}, {"context(mode=ulysses)", "context"}, {"context(mode=ring)", "context"}};
+  std::vector<Kind> features = weights;
+  features.insert(features.end(), contexts.begin(), contexts.end());
   std::vector<Kind> kinds = data;
   kinds.insert(kinds.end(), features.begin(), features.end());
   const auto on = [](const Kind& k, int ranks) { return Layout{k.name, fmt::format("{}={}", k.axis, ranks)}; };
@@ -223,6 +229,14 @@ std::vector<Row> rows() {
     for (const Kind& d : data) {
       Row& row = all.emplace_back(Row{f.name + ", " + d.name, paired, {}});
       for (const auto& [a, b] : pairs) row.layouts.push_back(with(on(f, a), on(d, b)));
+    }
+  for (const Kind& w : weights)
+    for (const Kind& c : contexts) {
+      Row& row = all.emplace_back(Row{w.name + ", " + c.name, paired, {}});
+      for (const auto& [a, b] : pairs) row.layouts.push_back(with(on(w, a), on(c, b)));
+      Row& three = all.emplace_back(Row{w.name + ", " + c.name + ", pipeline", "2 x 2 x 2", {}});
+      for (const std::string& s : schedules)
+        three.layouts.push_back(with(on(w, 2), with(on(c, 2), pipeline_of(s, 2, 2))));
     }
   for (const Kind& k : kinds) {
     Row& row = all.emplace_back(Row{"pipeline, " + k.name, paired, {}});
