@@ -1,6 +1,6 @@
 // Times ResNet training steps or inference on synthetic images, and prints one JSON line: for bench/resnet.
 //   resnet_step [--mode train|infer|vendor|norm] [--model resnet50] [--steps N] [--warmup N] [--batch B] [--size PX]
-//   [--threads T] [--norm global|local]
+//   [--threads T] [--norm global|local] [--dtype f32|bf16]
 // vendor: bare oneDNN calls of the same training step, in its order, beside it (interleaved): convolutions alone, and
 // with batch norm (ReLU and add fused as its flags allow).
 // norm: under mpiexec, steps whose batch norms see the rows of all ranks and steps whose see each rank's, in turn.
@@ -78,7 +78,7 @@ int compare_norms(const std::string& name, Index size, const Tensor& x, const Te
 int resnet_step_main(int argc, char** argv) {
   std::map<std::string, std::string> o{{"--mode", "train"}, {"--model", "resnet50"}, {"--steps", "10"},
                                        {"--warmup", "2"},   {"--batch", "16"},       {"--size", "224"},
-                                       {"--threads", "0"},  {"--norm", "global"}};
+                                       {"--threads", "0"},  {"--norm", "global"},    {"--dtype", "f32"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   const int steps = std::stoi(o["--steps"]), warmup = std::stoi(o["--warmup"]);
   const Index batch = std::stoi(o["--batch"]), size = std::stoi(o["--size"]);
@@ -92,7 +92,8 @@ int resnet_step_main(int argc, char** argv) {
   Dataset data = Synthetic({.size = batch * world.size(), .shape = {size, size, 3}, .classes = 1000});
   Loader loader(data, {.batch = batch * world.size(), .shard = world, .workers = 0});
   auto first = loader.begin();
-  const auto& [x, y] = *first;
+  const auto& [images, y] = *first;
+  const Tensor x = o["--dtype"] == "bf16" ? images.to(DType::bf16) : images;
   if (o["--mode"] == "norm") return compare_norms(o["--model"], size, x, y, warmup, steps, world);
   std::vector<double> times, convs, all;
   double loss = 0, peak = 0;

@@ -16,6 +16,7 @@ parser.add_argument("--warmup", type=int, default=2)
 parser.add_argument("--batch", type=int, default=16)
 parser.add_argument("--size", type=int, default=224)
 parser.add_argument("--threads", type=int, default=0)
+parser.add_argument("--dtype", default="f32")
 parser.add_argument("--channels-last", action="store_true")
 parser.add_argument("--compile", action="store_true")
 args = parser.parse_args()
@@ -57,7 +58,8 @@ else:
     for i in range(args.warmup + args.steps):
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(model(images), labels)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.dtype == "bf16"):
+            loss = F.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
         value = loss.item()

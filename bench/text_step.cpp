@@ -59,6 +59,7 @@ int text_step_main(int argc, char** argv) {
     options.classes = vocabulary;
     options.arch.dropout = 0;
   }  // as its peer
+  if (half) options.dtype = DType::bf16;
   Module model = make_model(row.name, options);
   initialize(model, 1);
   Tensor x, y;

@@ -1,6 +1,8 @@
 // Parts that attention forward and backward share on the CPU: blocks of a call, the keys that a query attends to, and
 // operands in the layout of tiles.
 #pragma once
+#include <cstring>
+
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/dnnl.h"
 #include "kernels/cpu/philox.h"
@@ -78,7 +80,7 @@ void load_rows(typename P::Word* to, const Extents<P>& e, const T* x, Index toke
       const T* const from = x + r * token;
       if constexpr (P::per_word == 2) {
         auto* const row = reinterpret_cast<T*>(to + r * e.words);
-        for (Index d = 0; d < width; ++d) row[d] = from[d];
+        std::memcpy(row, from, static_cast<std::size_t>(width) * sizeof(T));
         for (Index d = width; d < 2 * e.words; ++d) row[d] = T(0.f);
       } else {
         auto* const row = to + r * e.words;

@@ -48,8 +48,9 @@ void max_pool(View y, View index, View x, const PoolOptions& o) {
             first = false;
 #pragma omp simd
             for (Index c = 0; c < channels; ++c) {
-              bool better = start | (v[c] > best[c]) | (v[c] != v[c]);  // NaN wins, as in PyTorch
-              best[c] = better ? v[c] : best[c];
+              const auto now = static_cast<ComputeType<T>>(v[c]), before = static_cast<ComputeType<T>>(best[c]);
+              bool better = start | (now > before) | (now != now);  // NaN wins, as in PyTorch
+              put(best[c], better ? now : before);
               winner[c] = better ? here : winner[c];
             }
           });

@@ -41,7 +41,6 @@ bool may_sum(const ConvShape& s) {
 }
 
 bool forward_needs_padding(const ConvShape& s) {
-  if (!old_version) return false;
   const auto last = static_cast<std::size_t>(s.dims - 1);
   const Index end = s.at(s.dims - 1, s.out[last] - 1, s.filter[last] - 1) + 1;  // of the cells that outputs read
   const Index beyond = end - s.in[last];

@@ -23,11 +23,12 @@ bool may_sum(const ConvShape&);
 /// Whether the forward convolution needs the padding of the last axis as real cells of the input, and no cells that no
 /// output reads.
 ///
-/// Along the last axis, 2.6.3's brgconv is wrong in two cases. (1) With padding at the begin and as many cells at the
-/// end that no output reads, it uses uninitialized memory (in bf16, and in f32 with the sum post-op): [3, 8, 8] by
-/// [4, 4, 8], stride 4, padding 3, 0. (2) With stride 1, 64 channels and p >= 4 cells of padding at the end, for 2 p -
-/// 1 outputs, it adds other cells: [2, 7, 64] by [64, 9, 64], padding 4, 4. Both were found by trying one axis with
-/// filters up to 9 and inputs up to 20. True for more shapes than these, in case the reason is a wider one.
+/// Along the last axis, 2.6.3's brgconv is wrong in two cases, and 3.2's in the first. (1) With padding at the begin
+/// and as many cells at the end that no output reads, it uses uninitialized memory (in bf16, and in f32 with the sum
+/// post-op): [3, 8, 8] by [4, 4, 8], stride 4, padding 3, 0. (2) With stride 1, 64 channels and p >= 4 cells of padding
+/// at the end, for 2 p - 1 outputs, it adds other cells: [2, 7, 64] by [64, 9, 64], padding 4, 4. Both were found by
+/// trying one axis with filters up to 9 and inputs up to 20. True for more shapes than these, in case the reason is a
+/// wider one.
 bool forward_needs_padding(const ConvShape&);
 
 /// Whether the forward convolution, and the gradient by the input, may use an implementation with AMX (bf16, on CPUs
