@@ -161,11 +161,11 @@ Problem drawn() {
   } else {
     p.lay_out(pick(0, 1) * 8, pick(0, 3) == 0 ? 3 : 16);
   }
-  if (pick(0, 2) == 0) {
-    a.all_queries = p.queries + pick(0, 5);
-    a.query_at = pick(0, a.all_queries - p.queries);
-    a.all_keys = p.keys + pick(0, 5);
-    a.key_at = pick(0, a.all_keys - p.keys);
+  if (p.queries % 3 == 0) {  // parts of more queries and keys
+    a.all_queries = p.queries + p.keys % 6;
+    a.query_at = p.keys % 6 / 2;
+    a.all_keys = p.keys + p.queries % 7;
+    a.key_at = p.queries % 7 / 2;
   }
   if (pick(0, 1) == 0) p.starts = integers(p.samples, 0, 30);
   if (pick(0, 1) == 0) {
