@@ -57,9 +57,9 @@ namespace kernel {
 /// [N, Tq, H, D]. Query head h uses key head h / (H / G). stats [N, H, Tq, 2] (f32, or f64 for f64) holds for each row
 /// the maximum m of the scores and l = sum of exp(score - m). A row without keys has o = 0, m = -inf, l = 0. Z is the
 /// dropout mask, 0 or 1 / (1 - dropout): element (h, i, j) of sample s is kept if uniform_float(Philox{key()}(s, e /
-/// 4)[e % 4]) >= dropout, where e = (h * Tq + i) * Tk + j, and h, i, j and the
-/// extents count all heads, queries and keys. Keys are
-/// processed in ascending blocks whose size depends on shapes only, so results do not depend on the number of threads.
+/// 4)[e % 4]) >= dropout, where e = (h * Tq + i) * Tk + j; here h, i, j, Tq and Tk count all heads, queries and keys.
+/// Keys are processed in ascending blocks whose size depends on shapes only, so results do not depend on the number of
+/// threads.
 struct Attention {
   static constexpr char name[] = "attention";  ///< in errors, profiles and census()
   /// o and stats are outputs; args has the strides of q, k and v.

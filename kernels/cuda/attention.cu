@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(Tile::threads)
       for (A& x : out[r]) x *= by;
     }
     if (job.drops) {
-      const unsigned kept = kept_bits<Tile, false>(head, static_cast<std::uint64_t>(job.all_keys), job.threshold, i0, j0);
+      const unsigned kept =
+          kept_bits<Tile, false>(head, static_cast<std::uint64_t>(job.all_keys), job.threshold, i0, j0);
 #pragma unroll
       for (int r = 0; r < Tile::thread_rows; ++r)
 #pragma unroll

@@ -178,7 +178,8 @@ __global__ void __launch_bounds__(Tile::threads)
       Tile::template product<0>(p, shared, keys, j0, queries, i0, job.width, job.vector);
       probabilities<Tile, true>(p, head, rows, job.queries, i0, j0);
       const unsigned kept =
-          job.drops ? kept_bits<Tile, true>(head, static_cast<std::uint64_t>(job.all_keys), job.threshold, i0, j0) : ~0u;
+          job.drops ? kept_bits<Tile, true>(head, static_cast<std::uint64_t>(job.all_keys), job.threshold, i0, j0)
+                    : ~0u;
       if constexpr (of_value) {
 #pragma unroll
         for (int r = 0; r < Tile::thread_rows; ++r)

@@ -54,9 +54,8 @@ double operations_of(const LaunchWatch::Call& call) {
 bool runs_dry(const LaunchWatch::Call& call) {
   const std::string_view op = call.op;
   const View& y = call.operands[0];
-  const auto is_small = [&](const View& v) { return v.bytes() <= 1 << 20 && has_memory(v); };
-  return (op == kernel::Fill::name && is_small(y)) || op == kernel::BatchNormMerge::name ||
-         (op == kernel::CopyBox::name && y.dtype == DType::i64 && is_small(y) && is_small(call.operands[1]));
+  return (op == kernel::Fill::name && y.bytes() <= 1 << 20 && has_memory(y)) || op == kernel::BatchNormMerge::name ||
+         (op == kernel::CopyBox::name && y.dtype == DType::i64 && has_memory(y) && has_memory(call.operands[1]));
 }
 
 namespace {

@@ -26,7 +26,7 @@ class SkipValues {
 double operations_of(const LaunchWatch::Call&);
 
 /// Whether a dry run runs the kernel all the same: kernels with small operands whose results the host reads, such as
-/// the counts that batch norm merges.
+/// the counts that batch norm merges, and copies of ids.
 bool runs_dry(const LaunchWatch::Call&);
 
 struct DryRunOptions {

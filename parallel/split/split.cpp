@@ -140,6 +140,12 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
         named);
   std::vector<std::string> needed{o.context, o.tensor, o.one_weird_trick};
   for (const WeightPlacement& row : o.placements) needed.push_back(row.axis);
+  const std::vector<std::string> of_samples = o.sample_axes();
+  for (const std::string& name : weight_axes(o))
+    check(std::ranges::count(of_samples, name) == 0, "split",
+          "mesh axis '{}' would cut both samples and weights: name another axis for one of them, by the strategy's "
+          "option axis",
+          name);
   for (const std::string& name : needed)
     check(name.empty() || there(name), "split", "the mesh has no axis '{}', only {}: name one, as in {}=2", name, named,
           name);

@@ -60,8 +60,9 @@ Finding onednn() {
 Finding usable_cores() {
   const std::vector<CpuCore> all = find_cores(usable_cpus());
   Finding f{"cores", Verdict::ok,
-            fmt::format("{} usable ({}; {} without hyper-threads), {} threads a process", cores(), to_string(all),
-                        all.size(), threads())};
+            fmt::format("{} usable{}, {} threads a process", cores(),
+                        all.empty() ? "" : fmt::format(" ({}; {} without hyper-threads)", to_string(all), all.size()),
+                        threads())};
   if (const char* omp = std::getenv("OMP_NUM_THREADS"); omp && std::atoi(omp) > cores()) {
     f.verdict = Verdict::warning;
     f.what += fmt::format("; OMP_NUM_THREADS={} is more than the usable cores", omp);

@@ -90,7 +90,7 @@ class World {
   /// Binds this rank's threads to CPUs, as `mpiexec -bind-to` and `srun --cpu-bind` bind processes. The ranks that may
   /// use the same CPUs divide them: NUMA node after node, by cores as long as each rank gets one. A process that its
   /// launcher has bound stays within its CPUs.
-  /// - "core": the rank has its share of the cores to itself. Threads of kernels are bound to one core each.
+  /// - "core": the rank has its own cores. Each thread of its kernels, but for the calling one, is bound to one core.
   /// - "numa": the rank may use all CPUs of the NUMA nodes in which its share is.
   /// - "none": nothing changes.
   ///
