@@ -14,13 +14,14 @@
 namespace trireme {
 namespace {
 
-/// Ranks with coordinate 0, except along image axes, where ranks at an end have one neighbour and others two.
+/// Ranks with coordinate 0, except along axes that cut samples, where ranks at an end have one neighbour and others
+/// two.
 std::set<int> ranks_to_imagine(const std::vector<Axis>& axes, const SplitOptions& split) {
   std::set<int> ranks{0};
   int stride = ranks_of(axes);
+  const std::vector<std::string> cut = split.sample_axes();
   for (const Axis& axis : axes) {
     stride /= axis.size;
-    const std::vector<std::string> cut = split.sample_axes();
     if (std::ranges::find(cut, axis.name) == cut.end()) continue;
     std::set<int> more;
     for (const int at : {0, std::min(1, axis.size - 1), axis.size - 1})

@@ -84,9 +84,10 @@ std::string DescribedModel::memory(const TrainerOptions& config, const Plan& pla
 namespace {
 
 LayerSplit layer_split(const Strategy& of, const std::vector<Axis>& axes) {
-  LayerSplit split{.strategy = !of.split.any()                  ? ""
-                               : of.split.sample_axes().empty() ? "layers"
-                                                                : "spatial",
+  LayerSplit split{.strategy = !of.split.any()             ? ""
+                               : !of.split.image.empty()   ? "spatial"
+                               : !of.split.context.empty() ? "context"
+                                                           : "layers",
                    .divides_batch_axis = !of.split.one_weird_trick.empty()};
   for (const Axis& axis : axes)
     if (of.split.any() && axis.name != "data") split.axes.push_back(axis);
