@@ -1,99 +1,13 @@
-// Scaled dot-product attention, of separate and of packed operands, and rotary position embeddings.
-#include "framework/ops/attention.h"
-
-#include <cmath>
-#include <numbers>
-
-#include "framework/ops/help.h"
+// Scaled dot-product attention, of separate and of packed operands.
+#include "framework/ops/attention_call.h"
 #include "framework/ops/ops.h"
-#include "framework/ops/place.h"
-#include "framework/ops/random.h"
-#include "kernels/contracts/attention.h"
 
 namespace trireme {
-namespace {
-
-/// i64 [N] on x's device, or undefined.
-Tensor per_sample(const char* op, const char* what, const Tensor& t, const Tensor& x) {
-  if (!t) return t;
-  check(t.dtype() == DType::i64 && t.rank() == 1 && t.dim(0) == x.dim(0), op, "{} are {} {}, expected i64 [{}]", what,
-        t.dtype(), t.shape(), x.dim(0));
-  return t.device() == x.device() ? t : t.detach().to(x.device());
-}
-
-/// Which of all query heads, queries and keys the operands have.
-struct AttentionPart {
-  Index head_at = 0,    ///< index of the first head
-      all_heads = 0;    ///< of the whole model; 0: those of the operands
-  Index query_at = 0,   ///< index of the first query
-      all_queries = 0;  ///< of a sample; 0: those of the operands
-  Index key_at = 0,     ///< index of the first key
-      all_keys = 0;     ///< of a sample; 0: those of the operands
-};
-/// The arguments of one call for the kernels of forward and backward, with the tensors that they refer to.
-struct Call {
-  SavedTensor lengths, q_starts, samples;  ///< i64 [N], or undefined
-  AttentionArgs args;                      ///< without views: with() adds them
-
-  /// x: [N, ..., D], whose batch draws the masks.
-  Call(const char* op, const Tensor& x, const AttentionOptions& o, const Tensor& lengths_given,
-       const Tensor& starts_given)
-      : lengths(per_sample(op, "lengths", lengths_given, x)), q_starts(per_sample(op, "q_starts", starts_given, x)) {
-    check(o.dropout >= 0 && o.dropout < 1, op, "a dropout of {} lies outside [0, 1)", o.dropout);
-    args.causal = o.causal;
-    args.scale = o.scale == 0 ? 1 / std::sqrt(static_cast<double>(x.dim(-1))) : o.scale;
-    args.alibi = o.alibi;
-    args.q_at = o.q_at;
-    if (o.dropout == 0 || !is_training(x)) return;
-    args.dropout = o.dropout;
-    args.key = ops::mask_key(x, o.layer);
-    samples = ops::sample_ids(op, x);
-  }
-  void add(const AttentionPart& part) {
-    args.head_at = part.head_at;
-    args.all_heads = part.all_heads;
-    args.q_at += part.query_at - part.key_at;
-    args.query_at = part.query_at;
-    args.all_queries = part.all_queries;
-    args.key_at = part.key_at;
-    args.all_keys = part.all_keys;
-  }
-  AttentionArgs with() const {
-    AttentionArgs all = args;
-    all.lengths = lengths;
-    all.q_starts = q_starts;
-    all.samples = samples;
-    return all;
-  }
-};
-
-/// [N, H, T, 2] of x [N, T, heads, D].
-Tensor attention_statistics(const Tensor& x, Index heads) {
-  return Tensor::empty({x.dim(0), heads, x.dim(1), 2}, ops::accumulator(x.dtype()), x.device());
-}
-
-void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
-  ops::check_float(op, q);
-  ops::check_same_type(op, q, k);
-  ops::check_same_type(op, q, v);
-  const bool fits = q.rank() == 4 && k.rank() == 4 && v.shape() == k.shape() && k.dim(0) == q.dim(0) &&
-                    k.dim(3) == q.dim(3) && q.dim(3) > 0;
-  check(fits, op, "q is {}, k {} and v {}, expected [N, Tq, H, D] and twice [N, Tk, G, D]", q.shape(), k.shape(),
-        v.shape());
-  check(k.dim(2) > 0 && q.dim(2) > 0 && q.dim(2) % k.dim(2) == 0, op,
-        "{} heads of keys and values do not divide the {} of queries: choose a divisor", k.dim(2), q.dim(2));
-}
-
-}  // namespace
-
 namespace {
 Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
                     const Tensor& q_starts, const AttentionPart& part);
 Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
                            const Tensor& lengths, const AttentionPart& part);
-
-Tensor ring_attention(const ops::Placed& p, const AttentionOptions& o, AttentionPart part, const Tensor& k,
-                      const Tensor& v);
 
 /// Heads are divided by groups of queries (Megatron-LM, arXiv 1909.08053, section 3). Where there are fewer groups than
 /// ranks, each rank gives its query heads copies of their keys and values. If ranks have different queries, each
@@ -121,7 +35,7 @@ Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
   const Shape at = p.spec(0).box().at;
   const AttentionPart here{.head_at = at[2], .all_heads = sq[2], .query_at = at[1], .all_queries = sq[1]};
   const auto attend = [&](const Tensor& keys, const Tensor& values) {
-    return p.put(ring ? ring_attention(p, o, here, keys, values)
+    return p.put(ring ? ops::ring_attention(p, o, here, keys, values)
                       : attention_of(p[0], keys, values, o, p[3], p[4], here));
   };
   if (by_group || p[0].dim(2) == sq[2]) return attend(p[1], p[2]);
@@ -172,11 +86,11 @@ namespace {
 Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
                     const Tensor& q_starts, const AttentionPart& part) {
   const char* op = "attention";
-  check_heads(op, q, k, v);
-  Call call(op, q, o, lengths, q_starts);
+  ops::check_heads(op, q, k, v);
+  ops::AttentionCall call(op, q, o, lengths, q_starts);
   call.add(part);
   Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
-  const Tensor stats = attention_statistics(q, q.dim(2));
+  const Tensor stats = ops::attention_statistics(q, q.dim(2));
   launch<kernel::Attention>(y, stats, q, k, v, call.with());
   if (!needs_record(op, y, {&q, &k, &v})) return y;
   const Tensor kept = y.detach();
@@ -198,149 +112,6 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const Att
                 });
 }
 
-}  // namespace
-
-namespace {
-/// Attention whose keys and values travel from rank to rank (Ring Attention, Liu et al., arXiv 2310.01889). Sums and
-/// statistics are in the type of sums on all hops. The queries, and the keys and values, stay divided alike.
-class Ring {
- public:
-  Ring(const ops::Placed& p, const AttentionOptions& o, const AttentionPart& part)
-      : mesh_(p.spec(1).shared_mesh()), call_("attention", p[0], o, p[3], p[4]), part_(part) {
-    line_ = mesh_->line(p.spec(1).over(1));
-    for (const auto& place : line_.at) boxes_.push_back(p.spec(1).box(place));
-    part_.all_keys = p.spec(1).global_shape()[1];
-  }
-
-  /// The result, and its statistics.
-  std::pair<Tensor, Tensor> forward(const Tensor& q_given, const Tensor& k, const Tensor& v) const {
-    const DType type = ops::accumulator(q_given.dtype());
-    const Tensor q = q_given.to(type);
-    Tensor y, m, l;
-    Hop at{line_.me, k, v};
-    for (int hop = 0; hop < ranks(); ++hop) {
-      const Travel next(*this, at, hop + 1 < ranks());
-      Tensor part = Tensor::like(q);
-      const Tensor stats = attention_statistics(q, q.dim(2));
-      launch<kernel::Attention>(part, stats, q, at.k.to(type), at.v.to(type), args(at.owner).with());
-      const auto rows = unbind(stats, 3);  // each [N, H, T]
-      if (!y) {
-        std::tie(y, m, l) = std::tuple(part, rows[0], rows[1]);
-      } else {  // without keys: m = -inf, l = 0
-        const Tensor most = maximum(m, rows[0]), from = clamp(most, std::numeric_limits<float>::lowest(), infinity),
-                     had = l * exp(m - from), more = rows[1] * exp(rows[0] - from), all = had + more;
-        const Tensor some = where(eq(all, 0), 1, all);
-        y = y * per_token(had / some) + part * per_token(more / some);
-        std::tie(m, l) = std::pair(most, all);
-      }
-      at = next.arrived();
-    }
-    return {y.to(q_given.dtype()), stack({m, l}, 3)};
-  }
-
-  /// The gradients of q, k and v, in the type of sums.
-  std::array<Tensor, 3> backward(const Tensor& dy, const Tensor& y, const Tensor& stats, const Tensor& q_given,
-                                 const Tensor& k, const Tensor& v) const {
-    const DType type = ops::accumulator(q_given.dtype());
-    const Tensor q = q_given.to(type), seed = dy.to(type), out = y.to(type);
-    Tensor dq;
-    Hop at{line_.me, k, v}, sums;
-    for (int hop = 0; hop < ranks(); ++hop) {
-      const Travel next(*this, at, hop + 1 < ranks());
-      const Tensor keys = at.k.to(type), values = at.v.to(type);
-      const Tensor dq_part = Tensor::like(q);
-      Hop part{at.owner, Tensor::like(keys), Tensor::like(values)};
-      launch<kernel::AttentionBackward>(dq_part, part.k, part.v, seed, out, stats, q, keys, values,
-                                        args(at.owner).with());
-      dq = dq ? dq + dq_part : dq_part;
-      if (sums.k) part = {at.owner, sums.k + part.k, sums.v + part.v};
-      sums = Travel(*this, part, ranks() > 1).arrived();
-      at = next.arrived();
-    }
-    return {dq, sums.k, sums.v};
-  }
-
- private:
-  static constexpr double infinity = std::numeric_limits<double>::infinity();
-  /// Keys and values of a rank of the line, or the sums of their gradients.
-  struct Hop {
-    int owner = 0;
-    Tensor k, v;
-  };
-  /// Sends to the next rank, and receives from the last.
-  class Travel {
-   public:
-    Travel(const Ring& ring, const Hop& sent, bool travels) : sent_(sent), next_(sent) {
-      if (!travels) return;
-      const NamedRange range(move_exchange);
-      next_.owner = ring.peer(sent.owner, -1);
-      const Shape shape = ring.shape_of(sent.k, next_.owner);
-      next_.k = Tensor::empty(shape, sent.k.dtype(), sent.k.device());
-      next_.v = Tensor::empty(shape, sent.v.dtype(), sent.v.device());
-      const auto number = [&](int by) {
-        return ring.line_.ranks[static_cast<std::size_t>(ring.peer(ring.line_.me, by))];
-      };
-      for (const Tensor* t : {&next_.k, &next_.v}) waits_.push_back(ring.mesh_->recv(*t, number(-1)));
-      for (const Tensor* t : {&sent_.k, &sent_.v}) waits_.push_back(ring.mesh_->send(*t, number(1)));
-    }
-    const Hop& arrived() const {
-      for (const auto& wait : waits_) wait();
-      return next_;
-    }
-
-   private:
-    Hop sent_, next_;
-    std::vector<RankMesh::Wait> waits_;
-  };
-
-  int ranks() const { return static_cast<int>(line_.ranks.size()); }
-  int peer(int of, int by) const { return (of + by + ranks()) % ranks(); }
-  Shape shape_of(const Tensor& like, int owner) const {
-    Shape shape = like.shape();
-    shape[1] = boxes_[static_cast<std::size_t>(owner)].size[1];
-    return shape;
-  }
-  /// Of this rank's queries with an owner's keys.
-  Call args(int owner) const {
-    Call call = call_;
-    AttentionPart part = part_;
-    part.key_at = boxes_[static_cast<std::size_t>(owner)].at[1];
-    call.add(part);
-    if (call.lengths) call.lengths = SavedTensor(call.lengths.get() - static_cast<double>(part.key_at));
-    return call;
-  }
-  /// [N, T, H, 1] of [N, H, T].
-  static Tensor per_token(const Tensor& x) { return unsqueeze(transpose(x, 1, 2), 3); }
-
-  std::shared_ptr<const RankMesh> mesh_;
-  RankMesh::Line line_;
-  std::vector<Box> boxes_;  // of keys, by rank of the line
-  Call call_;
-  AttentionPart part_;
-};
-
-Tensor ring_attention(const ops::Placed& p, const AttentionOptions& o, AttentionPart part, const Tensor& k,
-                      const Tensor& v) {
-  const char* op = "ring_attention";
-  check_heads(op, p[0], k, v);
-  const Ring ring(p, o, part);
-  const Tensor q = p[0];
-  Tensor y, stats;
-  {
-    const NoGrad constant;
-    std::tie(y, stats) = ring.forward(q.detach(), k.detach(), v.detach());
-  }
-  if (!needs_record(op, y, {&q, &k, &v})) return y;
-  const Tensor kept = y.detach();
-  return record(op, std::move(y), {q, k, v}, o,
-                [ring, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), y = SavedTensor(kept), stats](
-                    const Tensor& dy, Gradients& g) {
-                  const NoGrad constant;
-                  const auto gradients = ring.backward(dy, y, stats, q, k, v);
-                  for (int i = 0; i < 3; ++i)
-                    if (g.needs_grad(i)) g.set_grad(i, gradients[static_cast<std::size_t>(i)].to(dy.dtype()));
-                });
-}
 }  // namespace
 
 namespace {
@@ -409,11 +180,11 @@ Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const
     const auto parts = split(qkv, {heads, kv_heads, kv_heads}, 2);
     return attention(parts[0], parts[1], parts[2], o, lengths);
   }
-  Call call(op, qkv, o, lengths, {});
+  ops::AttentionCall call(op, qkv, o, lengths, {});
   call.add(part);
   call.args.q = call.args.k = call.args.v = {.token = qkv.dim(2) * qkv.dim(3)};
   Tensor y = Tensor::empty({qkv.dim(0), qkv.dim(1), heads, qkv.dim(3)}, qkv.dtype(), qkv.device());
-  const Tensor stats = attention_statistics(qkv, heads);
+  const Tensor stats = ops::attention_statistics(qkv, heads);
   {
     const Packed x(qkv, heads, kv_heads);
     launch<kernel::Attention>(y, stats, x.q, x.k, x.v, call.with());
@@ -429,74 +200,5 @@ Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const
                 });
 }
 }  // namespace
-
-namespace {
-/// Factor for the frequency of an angle that turns by `frequency` radians per token. llama3: 1 for wavelengths that are
-/// short compared with the context, 1 / factor for long ones, and in between linear in tokens^-1 (Grattafiori et al.,
-/// arXiv 2407.21783; constants as in Hugging Face's rope_parameters).
-double stretched(double frequency, const RopeScaling& s) {
-  if (s.kind == RopeScaling::Kind::none) return frequency;
-  if (s.kind == RopeScaling::Kind::linear) return frequency / s.factor;
-  const double wavelength = 2 * std::numbers::pi / frequency, context = static_cast<double>(s.original_context);
-  if (wavelength > context / s.low_frequency) return frequency / s.factor;
-  if (wavelength < context / s.high_frequency) return frequency;
-  const double smooth = (context / wavelength - s.low_frequency) / (s.high_frequency - s.low_frequency);
-  return (1 - smooth) * frequency / s.factor + smooth * frequency;
-}
-}  // namespace
-
-Tensor rope_table(Index positions, Index width, const RopeOptions& o) {
-  const char* op = "rope_table";
-  check(positions >= 0 && width > 0 && width % 2 == 0, op,
-        "got {} positions of {} elements, expected an even number of elements", positions, width);
-  check(o.base > 0, op, "base is {}, expected a positive number", o.base);
-  const RopeScaling& s = o.scaling;
-  check(s.factor >= 1, op, "the scaling's factor is {}, expected at least 1", s.factor);
-  const bool fits = s.kind != RopeScaling::Kind::llama3 ||
-                    (0 < s.low_frequency && s.low_frequency < s.high_frequency && s.original_context > 0);
-  check(fits, op,
-        "llama3 scaling has low_frequency {} and high_frequency {} for a context of {}, expected 0 < low_frequency < "
-        "high_frequency",
-        s.low_frequency, s.high_frequency, s.original_context);
-  Tensor table = Tensor::empty({positions, width}, DType::f64);
-  const Index pairs = width / 2;
-  for (Index i = 0; i < pairs; ++i) {
-    const double exponent = static_cast<double>(2 * i) / static_cast<double>(width);
-    const double frequency = stretched(std::pow(o.base, -exponent), s);
-    for (Index t = 0; t < positions; ++t) {
-      double* row = table.data<double>() + t * width;
-      const double angle = static_cast<double>(t) * frequency;
-      row[i] = std::cos(angle);
-      row[pairs + i] = std::sin(angle);
-    }
-  }
-  return ops::constant(table);
-}
-
-Tensor rope(const Tensor& x, const Tensor& table_given, bool interleaved) {
-  const char* op = "rope";
-  ops::check_float(op, x);
-  ops::check_float(op, table_given);
-  check(x.rank() == 4, op, "x is {}, expected [N, T, H, D]", x.shape());
-  if (ops::is_divided({&x, &table_given})) {
-    const ops::OpRule rule{.op = op,
-                           .dims = table_given.rank() == 3 ? "n t h d, n t r -> n t h d" : "n t h d, t r -> n t h d",
-                           .whole = "dr"};
-    const ops::Placed p = ops::place(rule, {x, table_given});
-    return p.put(rope(p[0], p[1], interleaved));
-  }
-  const Shape& t = table_given.shape();
-  const bool rows = (t.rank() == 2 && t[0] == x.dim(1)) || (t.rank() == 3 && t[0] == x.dim(0) && t[1] == x.dim(1));
-  check(rows && t[-1] % 2 == 0 && t[-1] <= x.dim(3), op,
-        "the table is {} for x {}, expected [T, R] or [N, T, R] with an even R of at most D", t, x.shape());
-  const Tensor table = table_given.to(ops::accumulator(x.dtype()));
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  launch<kernel::Rope>(y, x, table, interleaved, false);
-  if (!needs_record(op, y, {&x})) return y;
-  return record(op, std::move(y), {x, table}, interleaved,
-                [table = SavedTensor(table.detach()), interleaved](const Tensor& dy, Gradients& g) {
-                  write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Rope>(dx, dy, table, interleaved, true); });
-                });
-}
 
 }  // namespace trireme

@@ -18,6 +18,16 @@ struct TokenStrides {
   bool operator==(const TokenStrides&) const = default;  ///< all members are equal
 };
 
+/// Which of all heads, queries and keys the operands have, where ranks divide them. An extent of 0 is the operands'.
+struct AttentionPart {
+  Index head_at = 0,    ///< index of the first head, for ALiBi and dropout masks
+      all_heads = 0;    ///< query heads of the whole model
+  Index query_at = 0,   ///< index of the first query, for dropout masks alone
+      all_queries = 0;  ///< of a sample
+  Index key_at = 0,     ///< index of the first key, for dropout masks alone
+      all_keys = 0;     ///< of a sample
+};
+
 /// Arguments of attention other than the operands. Query i of sample n has position q_at + i + q_starts[n]; key j has
 /// position j.
 struct AttentionArgs {
@@ -25,21 +35,16 @@ struct AttentionArgs {
   double scale = 1;     ///< factor of the scores q k^T; usually 1 / sqrt(D)
   /// Adds alibi_slope() * (j - position of the query) to the score of key j (ALiBi, arXiv 2108.12409).
   bool alibi = false;
-  Index q_at = 0;       ///< position of the first query
-  View q_starts = {};   ///< i64 [N]: added to the positions of the queries of each sample. View{}: 0
-  View lengths = {};    ///< i64 [N]: keys of sample n from lengths[n] on are masked. View{}: none
-  double dropout = 0;   ///< probability of dropout of the attention probabilities, in [0, 1)
-  View samples = {};    ///< i64 [N]: ids of the samples, from which dropout masks are drawn. View{}: 0, 1, ...
-  MaskKey key{0};       ///< key of the dropout masks
-  Index head_at = 0,    ///< index of the first head of these operands among all heads (tensor parallelism)
-      all_heads = 0;    ///< query heads of the whole model; 0: the heads of these operands
-  Index query_at = 0,   ///< index of the first query of these operands among all queries (context parallelism)
-      all_queries = 0;  ///< of a sample; 0: the queries of these operands
-  Index key_at = 0,     ///< index of the first key of these operands among all keys, for dropout masks alone
-      all_keys = 0;     ///< of a sample; 0: the keys of these operands
-  TokenStrides q = {},  ///< of q and dq
-      k = {},           ///< of k and dk
-      v = {};           ///< of v and dv
+  Index q_at = 0;           ///< position of the first query
+  View q_starts = {};       ///< i64 [N]: added to the positions of the queries of each sample. View{}: 0
+  View lengths = {};        ///< i64 [N]: keys of sample n from lengths[n] on are masked. View{}: none
+  double dropout = 0;       ///< probability of dropout of the attention probabilities, in [0, 1)
+  View samples = {};        ///< i64 [N]: ids of the samples, from which dropout masks are drawn. View{}: 0, 1, ...
+  MaskKey key{0};           ///< key of the dropout masks
+  AttentionPart part = {};  ///< of all heads, queries and keys, the operands'
+  TokenStrides q = {},      ///< of q and dq
+      k = {},               ///< of k and dk
+      v = {};               ///< of v and dv
 };
 
 /// Slope of a head for ALiBi (Press et al., arXiv 2108.12409). If `heads` is a power of two: 2^(-8 (head + 1) / heads).

@@ -21,8 +21,8 @@ struct AttentionJob {
   std::uint64_t key;  ///< of the masks
   AttentionJob(const AttentionShape& shape, const AttentionArgs& a)
       : s(shape), args(a), key(a.dropout > 0 ? a.key() : 0) {
-    if (args.all_queries == 0) args.all_queries = s.queries;
-    if (args.all_keys == 0) args.all_keys = s.keys;
+    if (args.part.all_queries == 0) args.part.all_queries = s.queries;
+    if (args.part.all_keys == 0) args.part.all_keys = s.keys;
   }
 
   Index blocks() const { return (s.queries + query_block - 1) / query_block; }
@@ -39,7 +39,7 @@ struct AttentionJob {
   /// An order of `count` blocks in which contiguous shares have equal work in a causal call: 0, count - 1, 1, ...
   static Index block_at(Index place, Index count) { return place % 2 ? count - 1 - place / 2 : place / 2; }
   double slope(Index h) const {
-    return args.alibi ? alibi_slope(args.head_at + h, args.all_heads ? args.all_heads : s.heads) : 0;
+    return args.alibi ? alibi_slope(args.part.head_at + h, args.part.all_heads ? args.part.all_heads : s.heads) : 0;
   }
 };
 
@@ -135,8 +135,9 @@ void dropout_factors(A* factors, const AttentionJob& job, const Place& at) {
   const auto kept = static_cast<A>(1 / (1 - job.args.dropout));
   std::uint32_t bits[key_block + 8];
   for (Index i = 0; i < at.queries; ++i) {
-    const Index row = (job.args.head_at + at.h) * job.args.all_queries + job.args.query_at + at.first + i,
-                first = row * job.args.all_keys + job.args.key_at + at.from;
+    const Index row =
+                    (job.args.part.head_at + at.h) * job.args.part.all_queries + job.args.part.query_at + at.first + i,
+                first = row * job.args.part.all_keys + job.args.part.key_at + at.from;
     philox_fill(bits, job.key, id, static_cast<std::uint64_t>(first / 4), (first % 4 + at.keys + 3) / 4);
     for (Index j = 0; j < at.keys; ++j)
       factors[j * query_block + i] = bits[first % 4 + j] >> 8 >= threshold ? kept : A{0};

@@ -12,7 +12,7 @@ AttentionJob<A> attention_job(const On& on, const AttentionShape& s, const Atten
   constexpr Index most = Index{1} << 30;
   check(s.queries < most && s.keys < most, on.op(), "got {} queries and {} keys, expected fewer than {} of each",
         s.queries, s.keys, most);
-  const Index all = args.all_heads ? args.all_heads : s.heads;
+  const Index all = args.part.all_heads ? args.part.all_heads : s.heads;
   return {static_cast<int>(s.queries),
           static_cast<int>(s.keys),
           s.samples,
@@ -25,14 +25,14 @@ AttentionJob<A> attention_job(const On& on, const AttentionShape& s, const Atten
           args.causal,
           args.dropout > 0,
           vector,
-          args.head_at,
+          args.part.head_at,
           args.alibi ? all : 0,
           static_cast<Index>(std::bit_floor(static_cast<std::uint64_t>(all))),
           args.q_at,
-          args.query_at,
-          args.all_queries ? args.all_queries : s.queries,
-          args.key_at,
-          args.all_keys ? args.all_keys : s.keys,
+          args.part.query_at,
+          args.part.all_queries ? args.part.all_queries : s.queries,
+          args.part.key_at,
+          args.part.all_keys ? args.part.all_keys : s.keys,
           args.q_starts.as<const Index>(),
           args.lengths.as<const Index>(),
           args.samples.as<const Index>(),

@@ -60,14 +60,16 @@ inline AttentionShape check_attention(const View& o, const View& stats, const Vi
   detail::check_per_sample(args.lengths, "lengths", s.samples, op);
   detail::check_per_sample(args.samples, "sample ids", s.samples, op);
   check(args.dropout >= 0 && args.dropout < 1, op, "a dropout of {} lies outside [0, 1)", args.dropout);
-  check(args.head_at >= 0 && (args.all_heads == 0 || args.head_at + s.heads <= args.all_heads), op,
-        "got heads {} to {} of {}, expected a range inside all heads", args.head_at, args.head_at + s.heads,
-        args.all_heads);
-  check(args.query_at >= 0 && (args.all_queries == 0 || args.query_at + s.queries <= args.all_queries), op,
-        "got queries {} to {} of {}, expected a range inside all queries", args.query_at, args.query_at + s.queries,
-        args.all_queries);
-  check(args.key_at >= 0 && (args.all_keys == 0 || args.key_at + s.keys <= args.all_keys), op,
-        "got keys {} to {} of {}, expected a range inside all keys", args.key_at, args.key_at + s.keys, args.all_keys);
+  check(args.part.head_at >= 0 && (args.part.all_heads == 0 || args.part.head_at + s.heads <= args.part.all_heads), op,
+        "got heads {} to {} of {}, expected a range inside all heads", args.part.head_at, args.part.head_at + s.heads,
+        args.part.all_heads);
+  check(args.part.query_at >= 0 &&
+            (args.part.all_queries == 0 || args.part.query_at + s.queries <= args.part.all_queries),
+        op, "got queries {} to {} of {}, expected a range inside all queries", args.part.query_at,
+        args.part.query_at + s.queries, args.part.all_queries);
+  check(args.part.key_at >= 0 && (args.part.all_keys == 0 || args.part.key_at + s.keys <= args.part.all_keys), op,
+        "got keys {} to {} of {}, expected a range inside all keys", args.part.key_at, args.part.key_at + s.keys,
+        args.part.all_keys);
   return s;
 }
 /// As above, for backward. dq, dk and dv have the strides of q, k and v.

@@ -100,7 +100,7 @@ struct Row {
     const Index g = h / (a.heads / a.kv_heads);
     const Index position = a.args.q_at + (a.starts.empty() ? 0 : a.starts[static_cast<std::size_t>(n)]) + i;
     const Index count = a.lengths.empty() ? a.keys : a.lengths[static_cast<std::size_t>(n)];
-    const Index all = a.args.all_heads ? a.args.all_heads : a.heads, head = a.args.head_at + h;
+    const Index all = a.args.part.all_heads ? a.args.part.all_heads : a.heads, head = a.args.part.head_at + h;
     for (Index j = 0; j < a.keys; ++j) {
       double s = 0;
       for (Index d = 0; d < a.width; ++d)
@@ -110,9 +110,10 @@ struct Row {
       const bool seen = j < count && (!a.args.causal || j <= position);
       p[static_cast<std::size_t>(j)] = seen ? s : -INFINITY;
       if (seen) m = std::max(m, s);
-      const Index queries = a.args.all_queries ? a.args.all_queries : a.queries,
-                  keys = a.args.all_keys ? a.args.all_keys : a.keys;
-      const auto e = static_cast<std::uint64_t>((head * queries + a.args.query_at + i) * keys + a.args.key_at + j);
+      const Index queries = a.args.part.all_queries ? a.args.part.all_queries : a.queries,
+                  keys = a.args.part.all_keys ? a.args.part.all_keys : a.keys;
+      const auto e =
+          static_cast<std::uint64_t>((head * queries + a.args.part.query_at + i) * keys + a.args.part.key_at + j);
       const auto id = static_cast<std::uint64_t>(a.ids.empty() ? n : a.ids[static_cast<std::size_t>(n)]);
       if (a.args.dropout > 0)
         z[static_cast<std::size_t>(j)] =
@@ -202,8 +203,8 @@ Problem drawn() {
   a.dropout = pick(0, 3) == 0 ? 0.3 : 0;
   a.key = MaskKey(static_cast<std::uint64_t>(pick(0, 1 << 30)));
   if (pick(0, 1) == 0) {
-    a.all_heads = p.heads + pick(0, 3);
-    a.head_at = pick(0, a.all_heads - p.heads);
+    a.part.all_heads = p.heads + pick(0, 3);
+    a.part.head_at = pick(0, a.part.all_heads - p.heads);
   }
   if (pick(0, 2) == 0) {
     p.keys = p.queries;
@@ -212,10 +213,10 @@ Problem drawn() {
     p.lay_out(pick(0, 9), pick(0, 9));
   }
   if (p.queries % 3 == 0) {  // parts of more queries and keys
-    a.all_queries = p.queries + p.keys % 6;
-    a.query_at = p.keys % 6 / 2;
-    a.all_keys = p.keys + p.queries % 7;
-    a.key_at = p.queries % 7 / 2;
+    a.part.all_queries = p.queries + p.keys % 6;
+    a.part.query_at = p.keys % 6 / 2;
+    a.part.all_keys = p.keys + p.queries % 7;
+    a.part.key_at = p.queries % 7 / 2;
   }
   if (pick(0, 1) == 0) p.starts = integers(p.samples, 0, 30);
   if (pick(0, 1) == 0) {
@@ -389,9 +390,9 @@ TEST_CASE("attention of operands that do not fit is refused by name") {
   CHECK_ERROR(attend(narrow, k), usage, "bf16", "f32");
   CHECK_ERROR(attend(q, k, {.dropout = 1}), usage, 1, 0);
   CHECK_ERROR(attend(q, k, {.q = {.token = 7}}), usage, 21, 7, "q");
-  CHECK_ERROR(attend(q, k, {.head_at = 2, .all_heads = 5}), usage, 2, 6, 5);
-  CHECK_ERROR(attend(q, k, {.query_at = 2, .all_queries = 4}), usage, 2, 5, 4);
-  CHECK_ERROR(attend(q, k, {.key_at = 3, .all_keys = 8}), usage, 3, 9, 8);
+  CHECK_ERROR(attend(q, k, {.part = {.head_at = 2, .all_heads = 5}}), usage, 2, 6, 5);
+  CHECK_ERROR(attend(q, k, {.part = {.query_at = 2, .all_queries = 4}}), usage, 2, 5, 4);
+  CHECK_ERROR(attend(q, k, {.part = {.key_at = 3, .all_keys = 8}}), usage, 3, 9, 8);
   std::vector<Index> two{1, 2, 3};
   CHECK_ERROR(attend(q, k, {.lengths = View{two.data(), {3}, DType::i64, cpu()}}), usage, "i64", "[3]", 2, "[2]");
 }

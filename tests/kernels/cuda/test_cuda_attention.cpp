@@ -152,8 +152,8 @@ Problem drawn() {
   a.dropout = pick(0, 2) == 0 ? 0.3 : 0;
   a.key = MaskKey(static_cast<std::uint64_t>(pick(0, 1 << 30)));
   if (pick(0, 1) == 0) {
-    a.all_heads = p.heads + pick(0, 3);
-    a.head_at = pick(0, a.all_heads - p.heads);
+    a.part.all_heads = p.heads + pick(0, 3);
+    a.part.head_at = pick(0, a.part.all_heads - p.heads);
   }
   if (pick(0, 2) == 0) {
     p.keys = p.queries;
@@ -162,10 +162,10 @@ Problem drawn() {
     p.lay_out(pick(0, 1) * 8, pick(0, 3) == 0 ? 3 : 16);
   }
   if (p.queries % 3 == 0) {  // parts of more queries and keys
-    a.all_queries = p.queries + p.keys % 6;
-    a.query_at = p.keys % 6 / 2;
-    a.all_keys = p.keys + p.queries % 7;
-    a.key_at = p.queries % 7 / 2;
+    a.part.all_queries = p.queries + p.keys % 6;
+    a.part.query_at = p.keys % 6 / 2;
+    a.part.all_keys = p.keys + p.queries % 7;
+    a.part.key_at = p.queries % 7 / 2;
   }
   if (pick(0, 1) == 0) p.starts = integers(p.samples, 0, 30);
   if (pick(0, 1) == 0) {

@@ -1,0 +1,77 @@
+// A call of the kernels of attention, which attention() and its ring of ranks share.
+#pragma once
+#include <cmath>
+
+#include "framework/ops/attention.h"
+#include "framework/ops/help.h"
+#include "framework/ops/place.h"
+#include "framework/ops/random.h"
+#include "kernels/contracts/attention.h"
+
+namespace trireme::ops {
+
+/// i64 [N] on x's device, or undefined.
+inline Tensor per_sample(const char* op, const char* what, const Tensor& t, const Tensor& x) {
+  if (!t) return t;
+  check(t.dtype() == DType::i64 && t.rank() == 1 && t.dim(0) == x.dim(0), op, "{} are {} {}, expected i64 [{}]", what,
+        t.dtype(), t.shape(), x.dim(0));
+  return t.device() == x.device() ? t : t.detach().to(x.device());
+}
+
+/// The arguments of one call for the kernels of forward and backward, with the tensors that they refer to.
+struct AttentionCall {
+  SavedTensor lengths, q_starts, samples;  ///< i64 [N], or undefined
+  AttentionArgs args;                      ///< without views: with() adds them
+
+  /// x: [N, ..., D], whose batch draws the masks.
+  AttentionCall(const char* op, const Tensor& x, const AttentionOptions& o, const Tensor& lengths_given,
+                const Tensor& starts_given)
+      : lengths(per_sample(op, "lengths", lengths_given, x)), q_starts(per_sample(op, "q_starts", starts_given, x)) {
+    check(o.dropout >= 0 && o.dropout < 1, op, "a dropout of {} lies outside [0, 1)", o.dropout);
+    args.causal = o.causal;
+    args.scale = o.scale == 0 ? 1 / std::sqrt(static_cast<double>(x.dim(-1))) : o.scale;
+    args.alibi = o.alibi;
+    args.q_at = o.q_at;
+    if (o.dropout == 0 || !is_training(x)) return;
+    args.dropout = o.dropout;
+    args.key = ops::mask_key(x, o.layer);
+    samples = ops::sample_ids(op, x);
+  }
+  /// The operands are this part.
+  void add(const AttentionPart& part) {
+    args.part = part;
+    args.q_at += part.query_at - part.key_at;
+  }
+  AttentionArgs with() const {
+    AttentionArgs all = args;
+    all.lengths = lengths;
+    all.q_starts = q_starts;
+    all.samples = samples;
+    return all;
+  }
+};
+
+/// [N, H, T, 2] of x [N, T, heads, D].
+inline Tensor attention_statistics(const Tensor& x, Index heads) {
+  return Tensor::empty({x.dim(0), heads, x.dim(1), 2}, ops::accumulator(x.dtype()), x.device());
+}
+
+inline void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  ops::check_float(op, q);
+  ops::check_same_type(op, q, k);
+  ops::check_same_type(op, q, v);
+  const bool fits = q.rank() == 4 && k.rank() == 4 && v.shape() == k.shape() && k.dim(0) == q.dim(0) &&
+                    k.dim(3) == q.dim(3) && q.dim(3) > 0;
+  check(fits, op, "q is {}, k {} and v {}, expected [N, Tq, H, D] and twice [N, Tk, G, D]", q.shape(), k.shape(),
+        v.shape());
+  check(k.dim(2) > 0 && q.dim(2) > 0 && q.dim(2) % k.dim(2) == 0, op,
+        "{} heads of keys and values do not divide the {} of queries: choose a divisor", k.dim(2), q.dim(2));
+}
+
+/// Attention whose keys and values travel from rank to rank (Ring Attention, Liu et al., arXiv 2310.01889). p: operands
+/// q, k, v, lengths and q_starts, of which the first three are divided alike; k and v: p's, or copies of their heads.
+/// part: of the queries.
+Tensor ring_attention(const Placed& p, const AttentionOptions&, const AttentionPart& part, const Tensor& k,
+                      const Tensor& v);
+
+}  // namespace trireme::ops
