@@ -10,25 +10,25 @@ namespace trireme {
 
 struct Grid::Chosen {
   std::vector<MeshAxis> axes;
-  Roles roles;
+  RankMesh::Roles roles;
 
   Chosen(Mesh& mesh, const std::vector<std::string>& names, const std::vector<std::string>& grad_reduce_axes,
-         const std::string& rows, const std::string& sequence, const std::string& context, ContextMode mode) {
-    roles.context_mode = mode;
+         const Grid::Roles& of) {
+    roles.context_mode = of.context_mode;
     for (const std::string& name : names) {
       if (mesh.size(name) == 1) continue;
       if (std::ranges::count(grad_reduce_axes, name) > 0) roles.summed |= 1u << axes.size();
-      if (name == sequence) roles.sequence = 1u << axes.size();
-      if (name == context) roles.context = 1u << axes.size();
-      if (name == rows) roles.rows = static_cast<int>(axes.size());
+      if (name == of.sequence) roles.sequence = 1u << axes.size();
+      if (name == of.context) roles.context = 1u << axes.size();
+      if (name == of.rows) roles.rows = static_cast<int>(axes.size());
       axes.push_back({name, mesh.size(name), mesh.index(name)});
     }
   }
 };
 
 Grid::Grid(Mesh& mesh, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes,
-           const std::string& rows, const std::string& sequence, const std::string& context, ContextMode mode)
-    : Grid(mesh, Chosen(mesh, axes, grad_reduce_axes, rows, sequence, context, mode)) {}
+           const Roles& roles)
+    : Grid(mesh, Chosen(mesh, axes, grad_reduce_axes, roles)) {}
 
 Grid::Grid(Mesh& mesh, const Chosen& chosen) : RankMesh(chosen.axes, chosen.roles) {
   std::string all;

@@ -12,13 +12,16 @@ namespace trireme {
 
 class Grid final : public RankMesh {
  public:
+  /// Axes with a role of their own: the names of those of RankMesh::rows(), sequence() and context(); empty: none.
+  struct Roles {
+    std::string rows = {}, sequence = {}, context = {};
+    ContextMode context_mode = ContextMode::gather;  ///< RankMesh::context_mode()
+  };
   /// axes: those of the mesh to split along; axes of one rank are left out. grad_reduce_axes: along these the plan sums
-  /// the gradients of a weight that all ranks hold (RankMesh::summed). rows: the axis along which ranks enter with
-  /// other rows of the batch, if it is one of the axes. sequence, context: the axes of RankMesh::sequence() and
-  /// context(), if they are among the axes. Collective.
-  Grid(Mesh&, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes,
-       const std::string& rows = {}, const std::string& sequence = {}, const std::string& context = {},
-       ContextMode = ContextMode::gather);
+  /// the gradients of a weight that all ranks hold (RankMesh::summed). Collective.
+  Grid(Mesh&, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes, const Roles&);
+  Grid(Mesh& mesh, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes)
+      : Grid(mesh, axes, grad_reduce_axes, Roles{}) {}  ///< without such axes
 
   void sum(const View&, AxisMask axes) const override;
   Wait send(const Tensor&, int rank) const override;

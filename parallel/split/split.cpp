@@ -244,8 +244,11 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
     axes.push_back(o.one_weird_trick);
     grad_reduce_axes.push_back(o.one_weird_trick);
   }
-  const auto grid = std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick,
-                                                 o.sequence ? o.tensor : "", o.context, o.context_mode);
+  const auto grid = std::make_shared<const Grid>(mesh, axes, grad_reduce_axes,
+                                                 Grid::Roles{.rows = o.one_weird_trick,
+                                                             .sequence = o.sequence ? o.tensor : "",
+                                                             .context = o.context,
+                                                             .context_mode = o.context_mode});
   if (grid->axes() == 0) return model;
   model.visit(StateVisitor([](const NamedState& leaf) {
     check(!leaf.tensor->shard_spec(), "split", "'{}' is split already; make the model anew", leaf.name);

@@ -215,8 +215,9 @@ TEST_CASE("operands that are each divided into uneven shares") {
 /// Attention of tokens that ranks divide: the largest deviations of the result, dq, dk and dv from those of one rank.
 std::array<double, 4> context_deviations(Mesh& mesh, ContextMode mode, DType type, Index groups,
                                          const AttentionOptions& o) {
-  const auto grid = std::make_shared<const Grid>(mesh, std::vector<std::string>{"context"},
-                                                 std::vector<std::string>{"context"}, "", "", "context", mode);
+  const std::vector<std::string> axes{"context"};
+  const auto grid =
+      std::make_shared<const Grid>(mesh, axes, axes, Grid::Roles{.context = "context", .context_mode = mode});
   std::array<Tensor, 3> whole, leaves;
   for (std::size_t i = 0; i < 3; ++i) {
     const Shape shape{2, 10, i == 0 ? 6 : groups, 8};
