@@ -71,7 +71,7 @@ inline void compare_layer(const std::shared_ptr<const Grid>& grid, const Shape& 
 inline int on_mesh(const std::vector<Axis>& axes, const std::function<int(Mesh&)>& body) {
   int ranks = 1;
   for (auto& a : axes) ranks *= a.size;
-  if (under_mpi() && ranks != processes().size()) return 0;
+  if (other_ranks(ranks)) return 0;
   return on_ranks(ranks, [&](World& world) {
     Mesh mesh(world, axes);
     return body(mesh);

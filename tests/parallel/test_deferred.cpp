@@ -140,7 +140,7 @@ TEST_CASE("each rank draws what it holds, with the bits of the whole model", "[d
     initialize(whole, 5);
     const Numbers expected = numbers_of(Parameters(whole));
     for (const Layout& layout : layouts()) {
-      if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
+      if (other_ranks(ranks_of(layout.mesh))) continue;
       INFO(name << " in " << fmt::format("{}", dtype) << " under " << layout.strategy << " on "
                 << to_string(layout.mesh));
       const auto [share, gradients, drawn] = with_deferred(model, layout, [&](Step& step, Mesh&) {
@@ -217,7 +217,7 @@ void check_drawn(const std::function<Module()>& model) {
   initialize(whole, 5);
   const Numbers expected = numbers_of(Parameters(whole));
   for (const Layout& layout : layouts()) {
-    if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
+    if (other_ranks(ranks_of(layout.mesh))) continue;
     if (layout.strategy.find("interleaved") != std::string::npos) continue;
     INFO(layout.strategy << " on " << to_string(layout.mesh));
     CHECK(with_deferred(model, layout, [&](Step& step, Mesh&) {
@@ -254,7 +254,7 @@ TEST_CASE("a model is evaluated where its weights are") {
   Module whole = text_model("gpt2");
   initialize(whole, 5);
   for (const Layout& layout : layouts()) {
-    if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
+    if (other_ranks(ranks_of(layout.mesh))) continue;
     INFO(layout.strategy << " on " << to_string(layout.mesh));
     const auto [needed, here, gathered, share] = with_deferred(
         [] { return text_model("gpt2"); }, layout,
@@ -297,7 +297,7 @@ TEST_CASE("weights of a file are read by the ranks that hold them", "[device]") 
     expected = numbers_of(parameters);
   }
   for (const Layout& layout : layouts()) {
-    if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
+    if (other_ranks(ranks_of(layout.mesh))) continue;
     INFO(layout.strategy << " on " << to_string(layout.mesh));
     const auto [share, read] =
         with_deferred([] { return text_model("gpt2"); }, layout,

@@ -110,7 +110,7 @@ TEST_CASE("consolidate() gives every rank the serial run's weights and optimizer
   for (const Layout& layout : layouts)
     for (const char* sharing : {"zero(1)", "zero(2)", "zero(3)", "central_storage"}) {
       const int ranks = ranks_of(parse_mesh(layout.mesh));
-      if (under_mpi() && ranks != processes().size()) continue;
+      if (other_ranks(ranks)) continue;
       INFO(layout.mesh << " " << layout.strategy << sharing);
       const Gathered got = on_ranks(ranks, [&](World& world) {
         return trained(world, layout.mesh, layout.strategy + sharing, std::string(sharing) == "zero(3)");
@@ -152,7 +152,7 @@ TEST_CASE("weights that other ranks have are an Error to read between a step and
         Layout{"pipe=2,data=2", "pipeline(micro=2) | data_parallel | zero(3)"}, Layout{"h=2", "spatial | zero(2)"},
         Layout{"h=2", "spatial | zero(3)"}}) {
     const int ranks = ranks_of(parse_mesh(layout.mesh));
-    if (under_mpi() && ranks != processes().size()) continue;
+    if (other_ranks(ranks)) continue;
     INFO(layout.mesh << " " << layout.strategy);
     const std::vector<std::string> faults = on_ranks(ranks, [&](World& world) {
       std::vector<std::string> all;
@@ -235,7 +235,7 @@ TEST_CASE("running statistics of other stages are an Error to read, and consolid
 
 TEST_CASE("consolidate() brings weights back after a step that a user's loss has ended") {
   for (const auto& [ranks, stage] : {std::pair{2, 1}, {2, 3}, {3, 2}, {3, 3}}) {
-    if (under_mpi() && ranks != processes().size()) continue;
+    if (other_ranks(ranks)) continue;
     const auto same = on_ranks(ranks, [&, stage = stage](World& world) {
       bool fails = false;
       const Loss loss = [&](const Tensor& a, const Tensor& b) {

@@ -28,6 +28,12 @@ inline bool threads_only(const std::string& why = "it brings its own ranks, as t
   if (under_mpi()) SUCCEED("not under MPI: " << why);
   return under_mpi();
 }
+/// True under MPI with another number of processes than `ranks`, with the reason on record.
+inline bool other_ranks(int ranks) {
+  if (!under_mpi() || processes().size() == ranks) return false;
+  SUCCEED("for " << ranks << " processes");
+  return true;
+}
 /// Numbers of ranks to test: those asked for, as threads; under MPI only as many as there are processes.
 inline std::vector<int> rank_counts(std::vector<int> asked) {
   return under_mpi() ? std::vector<int>{processes().size()} : asked;

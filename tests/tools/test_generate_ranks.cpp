@@ -160,7 +160,7 @@ TEST_CASE("no rank ever has the bytes of the whole model while it generates or e
       {{{{"data", 2}}, "zero(3)"}, 0.78}, {{{{"data", 3}}, "zero(3)"}, 0.65},
       {{{{"data", 4}}, "zero(3)"}, 0.6},  {{{{"data", 2}, {"tensor", 2}}, "tensor | zero(3)"}, 0.45}};
   for (const auto& [layout, most] : bounds) {
-    if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
+    if (other_ranks(ranks_of(layout.mesh))) continue;
     INFO(layout.strategy << " on " << to_string(layout.mesh));
     const auto [peaks, probes] = on_ranks(ranks_of(layout.mesh), [&](World& world) {
       Mesh mesh(world, layout.mesh);
@@ -211,7 +211,7 @@ TEST_CASE("evaluations over ranks are those of one rank") {
     const Evaluation expected = evaluate(whole, data, one, {.batch = 3, .workers = 0, .dtype = DType::f64});
     CHECK(expected.labels == 7 * positions);
     for (const Layout& layout : layouts()) {
-      if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
+      if (other_ranks(ranks_of(layout.mesh))) continue;
       INFO(subject.name << ", " << layout.strategy << " on " << to_string(layout.mesh));
       const auto [found, divided] = on_ranks(ranks_of(layout.mesh), [&](World& world) {
         Mesh mesh(world, layout.mesh);
@@ -242,7 +242,7 @@ TEST_CASE("texts over ranks are those of one rank") {
         Module whole = subject();
         const std::vector<Ids> expected = generate(whole, prompts, o);
         for (const Layout& layout : layouts()) {
-          if (under_mpi() && ranks_of(layout.mesh) != processes().size()) continue;
+          if (other_ranks(ranks_of(layout.mesh))) continue;
           if (brief() && (count == 3 || temperature == 0)) continue;
           INFO(subject.name << ", " << count << " prompts, temperature " << temperature << ", " << layout.strategy
                             << " on " << to_string(layout.mesh));
