@@ -129,6 +129,48 @@ std::string known_name(std::string_view name, const std::set<std::string>& known
   return std::string(name);
 }
 
+/// The pieces; those of experts, which files have apart, as boxes of the tensor that the run has for all of them.
+std::vector<SafetensorsPiece> with_lists(const std::vector<StoredTensor>& targets, std::vector<SafetensorsPiece> pieces,
+                                         const std::string& source) {
+  std::set<std::string> known;
+  for (auto& t : targets)
+    if (t.layout == FileLayout::listed) known.insert(t.name);
+  std::map<std::string, std::set<Index>> found;  // indexes by name
+  for (std::size_t i = 0; i < pieces.size() && !known.empty(); ++i) {
+    SafetensorsPiece& p = pieces[i];
+    for (std::size_t from = 0, end; from < p.name.size(); from = end + 1) {
+      end = std::min(p.name.find('.', from), p.name.size());
+      const std::string number = p.name.substr(from, end - from);
+      if (number.empty() || number.size() > 6 || number.find_first_not_of("0123456789") != number.npos) continue;
+      const std::string name = p.name.substr(0, from) + "*" + p.name.substr(end);
+      if (!known.contains(known_name(name, known))) continue;
+      const Index index = std::stoll(number);
+      found[name].insert(index);
+      const auto longer = [](const Shape& s, Index first) {
+        Shape all{first};
+        for (const Index n : s) all.push_back(n);
+        return all;
+      };
+      p.rows = [rows = p.rows, size = p.box.size, shape = longer(p.box.size, 1)](Index begin, Index end) {
+        return rows(0, size.rank() > 0 ? size[0] : 1).reshape(shape).rows(begin, end);
+      };
+      p.name = name;
+      p.shape = longer(p.shape, 0);
+      p.box = {longer(p.box.at, index), longer(p.box.size, 1)};
+      break;
+    }
+  }
+  for (SafetensorsPiece& p : pieces) {
+    const auto at = found.find(p.name);
+    if (at == found.end()) continue;
+    p.shape[0] = std::ssize(at->second);
+    check(*at->second.rbegin() + 1 == p.shape[0], ErrorKind::data, "weights",
+          "{} has {} tensors \"{}\", the last with the number {}: some are missing", source, p.shape[0], p.name,
+          *at->second.rbegin());
+  }
+  return pieces;
+}
+
 /// A tensor of the file: its name there, and its boxes.
 struct Found {
   std::string name;
@@ -287,7 +329,17 @@ std::vector<StoredTensor> stored_state(const Parameters& p, const std::string& n
 std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>& stored) {
   NoGrad no_grad;
   std::vector<NamedTensor> all;
-  for (auto& t : stored) all.push_back({t.name, to_file_layout(t)});
+  for (auto& t : stored) {
+    const Tensor values = to_file_layout(t);
+    if (t.layout != FileLayout::listed) {
+      all.push_back({t.name, values});
+      continue;
+    }
+    const std::size_t star = t.name.find('*');
+    for (Index i = 0; i < values.dim(0); ++i)
+      all.push_back({t.name.substr(0, star) + std::to_string(i) + t.name.substr(star + 1),
+                     values.rows(i, i + 1).reshape(values.shape().without(0))});
+  }
   return all;
 }
 
@@ -302,8 +354,9 @@ TensorToWrite to_write(const StoredTensor& t) {
   return {{t.name, values.reshape(in_file(s, t.layout))}, [host] { return to_file_layout(host); }};
 }
 
-Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsPiece>& pieces,
+Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsPiece>& given,
                const std::string& source) {
+  const std::vector<SafetensorsPiece> pieces = with_lists(targets, given, source);
   const auto found = by_known_name(targets, pieces, source);
   std::set<std::string_view> known;
   std::vector<std::string> missing, unexpected, different;

@@ -6,6 +6,7 @@
 #include "framework/layers/conv.h"
 #include "framework/layers/dropout.h"
 #include "framework/layers/embedding.h"
+#include "framework/layers/experts.h"
 #include "framework/layers/hooked.h"
 #include "framework/layers/inference.h"
 #include "framework/layers/kv_cache.h"

@@ -358,12 +358,16 @@ Tensor placed_weight(const Tensor& w, const ShardSpec& to, AxisMask axes) {
   });
 }
 
+void decides(const Factors& f, const std::vector<Tensor>& operands) {
+  if (watching) watching->decide(f, operands);
+}
+
 Placed place(const char* op, const Factors& f, const std::vector<Tensor>& operands) {
   ShardSpec::Mesh mesh;
   for (const Tensor& t : operands)
     if (t && t.shard_spec() && !mesh) mesh = t.shard_spec()->shared_mesh();
   check(mesh != nullptr, op, "no operand is divided over ranks");
-  if (watching) watching->decide(f, operands);
+  decides(f, operands);
   const Choice choice(f, operands, *mesh);
   ShardSpec::Ptr out = choice.spec(mesh, f.result, f.out);
   const AxisMask sum = choice.axes() & ~out->placements().axes();

@@ -91,6 +91,8 @@ class PlaceWatch {
   virtual void gathers(Index elements) = 0;
 };
 
+/// Tells a PlaceWatch of this thread of an op that places its operands itself.
+void decides(const Factors&, const std::vector<Tensor>& operands);
 /// Moves the operands to where the op can work on them. A mesh axis divides the factor that a divided weight has along
 /// it, else that of the largest operand it divides; the other operands follow. Collective. Throws Error if the extents
 /// do not fit.

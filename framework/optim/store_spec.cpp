@@ -16,7 +16,7 @@ constexpr const char* op = "parameters";
 constexpr Index most = Index{1} << 40;  // elements
 
 // Words of a text, in the enumerators' order.
-const std::vector<std::string> uses{"weight", "no_decay", "buffer"}, layouts{"same", "filter", "transposed"},
+const std::vector<std::string> uses{"weight", "no_decay", "buffer"}, layouts{"same", "filter", "transposed", "listed"},
     dtypes{"f32", "f64", "bf16", "f16", "i32", "i64", "u8"}, devices{"cpu", "cuda"};
 
 template <class E>

@@ -51,6 +51,9 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   /// Along these axes ranks have different tokens [N, T, ...].
   AxisMask context() const { return roles_.context; }
   ContextMode context_mode() const { return roles_.context_mode; }  ///< of attention along context()
+  /// Along these axes ranks have different samples, which the ShardSpec of an activation does not mention: only experts
+  /// are divided along them.
+  AxisMask apart() const { return roles_.apart; }
   /// The axis along which ranks start with different rows of the batch; -1: all have the same rows.
   int rows() const { return roles_.rows; }
   const std::vector<int>& place() const { return place_; }  ///< this rank's position along each axis
@@ -85,7 +88,7 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
  protected:
   /// Members: see the functions of these names.
   struct Roles {
-    AxisMask summed = 0, sequence = 0, context = 0;
+    AxisMask summed = 0, sequence = 0, context = 0, apart = 0;
     int rows = -1;
     ContextMode context_mode = ContextMode::gather;
   };

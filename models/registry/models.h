@@ -17,6 +17,8 @@ struct ArchOptions {
       kv_heads = 0,             ///< key and value heads; must divide heads
       width = 0,                ///< C: elements of a token
       hidden = 0,               ///< width of the MLP's hidden layer
+      experts = 0,              ///< MLPs of a block, of which a token uses some (gpt2, llama); 0: the model's usual
+      expert_top_k = 0,         ///< experts of a token; 0: the model's usual
       positions = 0,            ///< maximum tokens per sample with learned positions; 0: for text, the sample's length
       vocabulary = 0;           ///< rows of the embedding, at least the number of the tokenizer's ids; 0: that number
   double dropout = -1;          ///< probability on embeddings, attention and residual branches, in [0, 1)

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "framework/layers/experts.h"
 #include "framework/layers/recompute.h"
 #include "models/text/arch.h"
 #include "models/text/pretrained.h"
@@ -49,8 +50,29 @@ struct Gpt2Mlp {
   Tensor (*activation)(const Tensor&);
 };
 
+/// In the place of the MLP; its experts have no biases.
+struct Gpt2Experts {
+  explicit Gpt2Experts(const GptOptions& o)
+      : experts(o.width, o.hidden,
+                {.experts = o.experts,
+                 .top_k = o.expert_top_k,
+                 .activation = activation_named(o.activation),
+                 .gated = false,
+                 .init = gpt2_start,
+                 .init_w2 = residual(o)}),
+        dropout(o.dropout) {}
+  Tensor operator()(const Tensor& x) const { return dropout(experts(x)); }
+  void visit(const StateVisitor& v) {
+    experts.visit(v);
+    v("dropout", dropout);
+  }
+  MixtureOfExperts experts;
+  Dropout dropout;
+};
+
 struct Gpt2Block {
-  explicit Gpt2Block(const GptOptions& o) : ln_1(norm(o)), attn(o), ln_2(norm(o)), mlp(o) {}
+  explicit Gpt2Block(const GptOptions& o)
+      : ln_1(norm(o)), attn(o), ln_2(norm(o)), mlp(o.experts == 0 ? Module(Gpt2Mlp(o)) : Module(Gpt2Experts(o))) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor y = x + attn(ln_1(x));
     return y + mlp(ln_2(y));
@@ -59,7 +81,7 @@ struct Gpt2Block {
   LayerNorm ln_1;
   Gpt2Attention attn;
   LayerNorm ln_2;
-  Gpt2Mlp mlp;
+  Module mlp;
 };
 
 }  // namespace
@@ -88,6 +110,8 @@ GptOptions gpt_options(GptOptions base, const ModelOptions& o) {
   text::override_sizes("gpt2", base, o);
   if (!a.activation.empty()) base.activation = a.activation;
   if (a.dropout >= 0) base.dropout = a.dropout;
+  if (a.experts != 0) base.experts = a.experts;
+  if (a.expert_top_k != 0) base.expert_top_k = a.expert_top_k;
   return base;
 }
 

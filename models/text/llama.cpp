@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/layers/experts.h"
 #include "framework/layers/recompute.h"
 #include "models/text/arch.h"
 #include "models/text/pretrained.h"
@@ -48,17 +49,24 @@ struct LlamaMlp {
 
 struct LlamaBlock {
   LlamaBlock(const LlamaOptions& o, const RotaryEmbedding& rope)
-      : self_attn(o, rope), mlp(o), input_layernorm(o.width, o.eps), post_attention_layernorm(o.width, o.eps) {}
+      : self_attn(o, rope),
+        mlp(o.experts == 0
+                ? Module(LlamaMlp(o))
+                : Module(MixtureOfExperts(o.width, o.hidden, {.experts = o.experts, .top_k = o.expert_top_k}))),
+        mlp_name(o.experts == 0 ? "mlp" : "block_sparse_moe"),
+        input_layernorm(o.width, o.eps),
+        post_attention_layernorm(o.width, o.eps) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor y = x + self_attn(input_layernorm(x));
     return y + mlp(post_attention_layernorm(y));
   }
   void visit(const StateVisitor& v) {
-    v("self_attn", self_attn, "mlp", mlp, "input_layernorm", input_layernorm, "post_attention_layernorm",
+    v("self_attn", self_attn, mlp_name, mlp, "input_layernorm", input_layernorm, "post_attention_layernorm",
       post_attention_layernorm);
   }
   LlamaAttention self_attn;
-  LlamaMlp mlp;
+  Module mlp;
+  const char* mlp_name;
   RMSNorm input_layernorm, post_attention_layernorm;
 };
 
@@ -89,6 +97,8 @@ LlamaOptions llama_options(LlamaOptions base, const ModelOptions& o) {
   if (a.width != 0) base.hidden = 0;
   if (a.heads != 0) base.kv_heads = 0;
   if (a.kv_heads != 0) base.kv_heads = a.kv_heads;
+  if (a.experts != 0) base.experts = a.experts;
+  if (a.expert_top_k != 0) base.expert_top_k = a.expert_top_k;
   text::override_sizes("llama", base, o);
   if (a.positions == 0) base.positions = std::max(positions, base.positions);  // positions are not learned
   return base;
@@ -121,6 +131,14 @@ LlamaOptions llama3(Index layers, Index heads, Index width, Index hidden, Index 
 const bool llama_added =
     add_model(llama_row("llama", {})) &&
     add_model(llama_row("tinyllama_1_1b", {.layers = 22, .heads = 32, .kv_heads = 4, .width = 2048, .hidden = 5632})) &&
+    add_model(llama_row("mixtral_8x7b", {.layers = 32,
+                                         .heads = 32,
+                                         .kv_heads = 8,
+                                         .width = 4096,
+                                         .hidden = 14336,
+                                         .experts = 8,
+                                         .positions = 32768,
+                                         .rope = {.base = 1e6}})) &&
     add_model(llama_row("llama2_7b", {.layers = 32, .heads = 32, .width = 4096, .hidden = 11008, .positions = 4096})) &&
     add_model(llama_row("llama3_8b", llama3(32, 32, 4096, 14336, 8192, 0, false))) &&
     add_model(llama_row("llama3_1_8b", llama3(32, 32, 4096, 14336, 131072, 8, false))) &&

@@ -1,4 +1,5 @@
-// Llama (Touvron et al., arXiv 2302.13971; Grattafiori et al., arXiv 2407.21783) with Hugging Face's names.
+// Llama (Touvron et al., arXiv 2302.13971; Grattafiori et al., arXiv 2407.21783) and Mixtral (Jiang et al., arXiv
+// 2401.04088) with Hugging Face's names.
 #pragma once
 #include "models/registry/models.h"
 
@@ -6,12 +7,14 @@ namespace trireme {
 
 /// Options of llama(); the defaults are a small model with 120 million parameters.
 struct LlamaOptions {
-  Index layers = 12,       ///< number of blocks
-      heads = 12,          ///< query heads; must divide width
-      kv_heads = 0,        ///< key and value heads, a divisor of heads (grouped queries, arXiv 2305.13245); 0: heads
-      width = 768,         ///< C: elements of a token
-      hidden = 0,          ///< width of the MLP's hidden layer; 0: 8/3 * width, rounded up to a multiple of 256
-      positions = 2048,    ///< maximum tokens per sample
+  Index layers = 12,     ///< number of blocks
+      heads = 12,        ///< query heads; must divide width
+      kv_heads = 0,      ///< key and value heads, a divisor of heads (grouped queries, arXiv 2305.13245); 0: heads
+      width = 768,       ///< C: elements of a token
+      hidden = 0,        ///< width of the MLP's hidden layer; 0: 8/3 * width, rounded up to a multiple of 256
+      experts = 0,       ///< number of MLPs of a block, of which a token uses some (Mixtral, arXiv 2401.04088); 0: one
+      expert_top_k = 2,  ///< experts of a token
+      positions = 2048,  ///< maximum tokens per sample
       vocabulary = 32000;  ///< ids are [0, vocabulary)
   double eps = 1e-5;       ///< epsilon of the norms
   RopeOptions rope = {};   ///< base and scaling of the rotary embedding

@@ -93,6 +93,7 @@ Json rope_of(const RopeOptions& o) {
 }  // namespace
 
 std::string gpt2_config(const GptOptions& o) {
+  check(o.experts == 0, "gpt2", "Hugging Face's GPT-2 has no experts: export the weights alone");
   check(o.bias, "gpt2",
         "Hugging Face's GPT-2 has biases, and this model none: export its weights alone, or train it with arch.bias 1");
   const bool usual = o.vocabulary == 50257 && o.eos.empty();
@@ -144,8 +145,11 @@ GptOptions gpt_options(const std::string& text) {
 }
 
 std::string llama_config(const LlamaOptions& o) {
-  Json all{{"architectures", Json::array({"LlamaForCausalLM"})},
-           {"model_type", "llama"},
+  const bool mixture = o.experts > 0;
+  check(!mixture || !(o.bias || o.rope.scaling.kind != RopeScaling::Kind::none), pretrained_op,
+        "Hugging Face's Mixtral has neither biases nor scaled rotary positions");
+  Json all{{"architectures", Json::array({mixture ? "MixtralForCausalLM" : "LlamaForCausalLM"})},
+           {"model_type", mixture ? "mixtral" : "llama"},
            {"vocab_size", o.vocabulary},
            {"hidden_size", o.width},
            {"intermediate_size", o.hidden_size()},
@@ -164,6 +168,11 @@ std::string llama_config(const LlamaOptions& o) {
            {"bos_token_id", id_or_list(o.bos)},
            {"eos_token_id", id_or_list(o.eos)},
            {"torch_dtype", "float32"}};
+  if (mixture) {
+    all["num_local_experts"] = o.experts;
+    all["num_experts_per_tok"] = o.expert_top_k;
+    all["sliding_window"] = nullptr;
+  }
   if (o.rope.scaling.kind != RopeScaling::Kind::none) {
     all["rope_scaling"] = rope_of(o.rope);
     all["rope_scaling"].erase("rope_theta");
@@ -173,7 +182,8 @@ std::string llama_config(const LlamaOptions& o) {
 
 LlamaOptions llama_options(const std::string& text) {
   const Json config = parse_config(text);
-  check_type(config, "llama");
+  const bool mixture = member(config, "model_type", std::string()) == "mixtral";
+  check_type(config, mixture ? "mixtral" : "llama");
   only(config, "hidden_act", std::string("silu"));
   refuse_quantized(config);
   LlamaOptions o;
@@ -186,6 +196,13 @@ LlamaOptions llama_options(const std::string& text) {
   o.vocabulary = member(config, "vocab_size", o.vocabulary);
   o.eps = member(config, "rms_norm_eps", 1e-6);
   o.tied = member(config, "tie_word_embeddings", o.tied);
+  if (mixture) {
+    o.experts = member(config, "num_local_experts", Index{8});
+    o.expert_top_k = member(config, "num_experts_per_tok", Index{2});
+    o.rope.base = 1e6;
+    check(config.value("sliding_window", Json()).is_null(), ErrorKind::data, pretrained_op,
+          "the configuration has a \"sliding_window\", which the model here does not have");
+  }
   o.bos = token_ids(config, "bos_token_id");
   o.eos = token_ids(config, "eos_token_id");
   o.bias = member(config, "attention_bias", false);
@@ -266,8 +283,8 @@ std::pair<Module, std::string> undrawn_pretrained(const std::string& folder) {
   const fs::path path(folder);
   const std::string text = read_text((path / "config.json").string(), longest);
   const std::string type = member(parse_config(text), "model_type", std::string());
-  check(type == "gpt2" || type == "llama", ErrorKind::data, pretrained_op,
-        "{}: a model of type \"{}\"; there are gpt2 and llama", folder, type);
+  check(type == "gpt2" || type == "llama" || type == "mixtral", ErrorKind::data, pretrained_op,
+        "{}: a model of type \"{}\"; there are gpt2, llama and mixtral", folder, type);
   const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
   const std::string weights = (fs::exists(whole) ? whole : index).string();
   for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"})

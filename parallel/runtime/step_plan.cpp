@@ -61,9 +61,15 @@ void check_one_use(const Plan& plan, const SplitOptions& split, const std::vecto
   for (const std::string& axis : split.image) use(axis, "to cut images");
   use(split.context, "to cut texts");
   for (const std::string& axis : weight_axes(split))
-    if (axis != split.one_weird_trick) use(axis, "to cut weights");
+    if (axis != split.one_weird_trick && std::ranges::count(split.experts, axis) == 0) use(axis, "to cut weights");
   for (const std::string& axis : own_layers) use(axis, "by the model's own layers");
-  for (const std::string& axis : names_in(batch_axis(plan, split))) use(axis, "to divide the batch");
+  const std::vector<std::string> batch = names_in(batch_axis(plan, split));
+  for (const std::string& axis : batch) use(axis, "to divide the batch");
+  for (const std::string& axis : split.apart_axes())
+    check(plan.size(axis) == 1 || std::ranges::count(batch, axis) > 0, "experts",
+          "mesh axis '{}' of {} ranks neither divides the batch nor cuts samples or weights: add "
+          "data_parallel(axis={}), or name another axis",
+          axis, plan.size(axis), axis);
 }
 
 /// Checks that every axis of several ranks is used by the plan or for layers, and that programs match the mesh.

@@ -20,6 +20,7 @@ struct Grid::Chosen {
       if (std::ranges::count(grad_reduce_axes, name) > 0) roles.summed |= 1u << axes.size();
       if (name == of.sequence) roles.sequence = 1u << axes.size();
       if (name == of.context) roles.context = 1u << axes.size();
+      if (std::ranges::count(of.apart, name) > 0) roles.apart |= 1u << axes.size();
       if (name == of.rows) roles.rows = static_cast<int>(axes.size());
       axes.push_back({name, mesh.size(name), mesh.index(name)});
     }

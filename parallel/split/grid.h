@@ -12,9 +12,11 @@ namespace trireme {
 
 class Grid final : public RankMesh {
  public:
-  /// Axes with a role of their own: the names of those of RankMesh::rows(), sequence() and context(); empty: none.
+  /// Axes with a role of their own: the names of those of RankMesh::rows(), sequence(), context() and apart(); empty:
+  /// none.
   struct Roles {
     std::string rows = {}, sequence = {}, context = {};
+    std::vector<std::string> apart = {};
     ContextMode context_mode = ContextMode::gather;  ///< RankMesh::context_mode()
   };
   /// axes: those of the mesh to split along; axes of one rank are left out. grad_reduce_axes: along these the plan sums

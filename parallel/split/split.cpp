@@ -122,6 +122,17 @@ void run_dry(const Module& model, Mesh& mesh, const Enter& enter, const Tensor& 
   (void)model(enter(x));
 }
 
+/// Axes that cut weights, other than those of experts.
+std::vector<std::string> cut_axes(const SplitOptions& o) {
+  std::vector<std::string> axes;
+  const auto add = [&](const std::string& name) {
+    if (!name.empty() && std::ranges::find(axes, name) == axes.end()) axes.push_back(name);
+  };
+  for (const std::string& name : {o.tensor, o.one_weird_trick}) add(name);
+  for (const WeightPlacement& row : o.placements) add(row.axis);
+  return axes;
+}
+
 void check_axes(const Mesh& mesh, const SplitOptions& o) {
   const std::vector<std::string> all_image_axes = {"h", "w", "d"};  // the default: those that the mesh has
   const auto names = mesh.axes() | std::views::transform(&Axis::name);
@@ -140,8 +151,9 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
         named);
   std::vector<std::string> needed{o.context, o.tensor, o.one_weird_trick};
   for (const WeightPlacement& row : o.placements) needed.push_back(row.axis);
+  needed.insert(needed.end(), o.experts.begin(), o.experts.end());
   const std::vector<std::string> of_samples = o.sample_axes();
-  for (const std::string& name : weight_axes(o))
+  for (const std::string& name : cut_axes(o))
     check(std::ranges::count(of_samples, name) == 0, "split",
           "mesh axis '{}' would cut both samples and weights: name another axis for one of them, by the strategy's "
           "option axis",
@@ -167,10 +179,13 @@ void SplitOptions::add(const SplitOptions& other) {
   if (!other.tensor.empty()) tensor = other.tensor;
   sequence = sequence || other.sequence;
   placements.insert(placements.end(), other.placements.begin(), other.placements.end());
+  experts.insert(experts.end(), other.experts.begin(), other.experts.end());
   if (!other.one_weird_trick.empty()) one_weird_trick = other.one_weird_trick;
-  check(one_weird_trick.empty() || (image.empty() && context.empty() && tensor.empty() && placements.empty()), "split",
+  check(one_weird_trick.empty() ||
+            (image.empty() && context.empty() && tensor.empty() && experts.empty() && placements.empty()),
+        "split",
         "one_weird_trick gathers the batch of all ranks, so no other strategy can split layers: use either "
-        "one_weird_trick, or spatial, context, tensor and place");
+        "one_weird_trick, or spatial, context, tensor, experts and place");
 }
 
 std::vector<std::string> SplitOptions::sample_axes() const {
@@ -179,13 +194,18 @@ std::vector<std::string> SplitOptions::sample_axes() const {
   return axes;
 }
 
+std::vector<std::string> SplitOptions::apart_axes() const {
+  std::vector<std::string> used = sample_axes(), axes;
+  for (const std::string& name : cut_axes(*this)) used.push_back(name);
+  for (const std::string& name : experts)
+    if (std::ranges::count(used, name) == 0) axes.push_back(name);
+  return axes;
+}
+
 std::vector<std::string> weight_axes(const SplitOptions& o) {
-  std::vector<std::string> axes;
-  const auto add = [&](const std::string& name) {
-    if (!name.empty() && std::ranges::find(axes, name) == axes.end()) axes.push_back(name);
-  };
-  for (const std::string& name : {o.tensor, o.one_weird_trick}) add(name);
-  for (const WeightPlacement& row : o.placements) add(row.axis);
+  std::vector<std::string> axes = cut_axes(o);
+  for (const std::string& name : o.experts)
+    if (std::ranges::count(axes, name) == 0) axes.push_back(name);
   return axes;
 }
 
@@ -238,7 +258,7 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
     if (std::ranges::find(axes, name) == axes.end()) axes.push_back(name);
   std::vector<std::string> grad_reduce_axes = axes;
   for (const std::string& name : weight_axes(o))
-    if (name != o.one_weird_trick) axes.push_back(name);
+    if (name != o.one_weird_trick && std::ranges::count(axes, name) == 0) axes.push_back(name);
   if (o.sequence) grad_reduce_axes.push_back(o.tensor);
   if (!o.one_weird_trick.empty()) {
     axes.push_back(o.one_weird_trick);
@@ -248,6 +268,7 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
                                                  Grid::Roles{.rows = o.one_weird_trick,
                                                              .sequence = o.sequence ? o.tensor : "",
                                                              .context = o.context,
+                                                             .apart = o.apart_axes(),
                                                              .context_mode = o.context_mode});
   if (grid->axes() == 0) return model;
   model.visit(StateVisitor([](const NamedState& leaf) {

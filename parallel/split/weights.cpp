@@ -18,11 +18,11 @@ using ops::Factors;
 struct Leaf {
   std::vector<std::string> names;
   Tensor tensor;
-  Shape shape;                 ///< of the whole
-  std::vector<Shares> shares;  ///< of its dimensions, as its layer states them
-  Placements placements = {};  ///< how ranks will divide it
-  AxisMask settled = 0;        ///< axes along which that is decided
-  bool buffer = false;
+  Shape shape;                           ///< of the whole
+  std::vector<Shares> shares;            ///< of its dimensions, as its layer states them
+  Placements placements = {};            ///< how ranks will divide it
+  AxisMask settled = 0;                  ///< axes along which that is decided
+  bool buffer = false, experts = false;  ///< experts: of a MixtureOfExperts, one along each index of dimension 0
   // Axes along which ranks used it for different work, so that they find terms of its gradient, and for the same work.
   AxisMask differs = 0, alike = 0;
 
@@ -42,7 +42,8 @@ class Leaves {
                        .tensor = *state.tensor,
                        .shape = state.tensor->shape(),
                        .shares = state.shares,
-                       .buffer = state.kind == StateKind::buffer});
+                       .buffer = state.kind == StateKind::buffer,
+                       .experts = state.layout == FileLayout::listed});
       all[at->second].names.push_back(state.name);
     }));
   }
@@ -118,6 +119,22 @@ void settle_row(Leaves& leaves, const WeightPlacement& row, const std::string& p
     return fmt::format(
         "{}", fmt::join(leaves.all | std::views::transform([](const Leaf& leaf) { return leaf.names[0]; }), ", "));
   });
+}
+
+/// Divides experts over an axis.
+void settle_experts(Leaves& leaves, const std::string& axis) {
+  const int over = leaves.grid->find(axis);
+  bool any = false;
+  for (Leaf& leaf : leaves.all) {
+    if (!leaf.experts) continue;
+    any = true;
+    if (over < 0 || leaf.settled >> over & 1) continue;
+    check(leaves.has_room(leaf, 0, over), "experts",
+          "'{}' has {} experts for the {} ranks of mesh axis '{}': at most {} ranks would work", leaf.names[0],
+          leaf.shape[0], leaves.grid->size(over), axis, leaf.shape[0] / leaves.grid->ranks(leaf.placements.over(0)));
+    Leaves::settle(leaf, 0, over);
+  }
+  check(any, "experts", "the model has no experts: use one with a MixtureOfExperts, or leave the strategy out");
 }
 
 /// Settles what the table leaves open, while the model runs dry. Meanwhile the tensors look divided.
@@ -331,6 +348,7 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, cons
   Leaves leaves(model, grid);
   for (const WeightPlacement& row : options.placements)
     for (const std::string& pattern : row.weights) settle_row(leaves, row, pattern);
+  for (const std::string& axis : options.experts) settle_experts(leaves, axis);
   const int tensor = grid->find(options.tensor), rows = grid->rows();
   AxisMask axes = tensor >= 0 ? 1u << tensor : 0;
   for (const WeightPlacement& row : options.placements)

@@ -10,7 +10,7 @@ namespace trireme {
 
 /// Divides weights and buffers in place: each rank keeps its part. A ShardSpec says over which axes the plan sums a
 /// gradient.
-/// - Rows of options.placements come first.
+/// - Rows of options.placements come first, then experts along options.experts.
 /// - Along options.tensor the flow of data decides about the other weights. forward runs the model on an example for
 ///   that, without numbers. Empty: layers take turns in the order of their names.
 /// - Along options.one_weird_trick fully connected layers are divided by their outputs.

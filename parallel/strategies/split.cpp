@@ -52,6 +52,14 @@ Strategy tensor(const std::string& axis, bool sequence) {
   return s;
 }
 
+Strategy experts(const std::vector<std::string>& axes) {
+  Strategy s(
+      "experts", Claim::exact, [](Plan plan) { return plan; }, fmt::format("axes={}", fmt::join(axes, "+")),
+      StrategyOrder::placements);
+  s.split.experts = axes;
+  return s;
+}
+
 Strategy place(const WeightPlacement& row) {
   Strategy s(
       "place", Claim::exact, [](Plan plan) { return plan; },

@@ -33,6 +33,10 @@ struct SplitOptions {
   /// activations [B, T, C] between products with weights. A sum over ranks is then a reduce-scatter: each rank gets its
   /// share of the tokens.
   bool sequence = false;
+  /// Axes whose ranks have different tokens, and different experts of each MixtureOfExperts (GShard: Lepikhin et al.,
+  /// arXiv 2006.16668): tokens travel to their experts. An axis that cuts neither samples nor weights must be one over
+  /// which the plan divides the batch.
+  std::vector<std::string> experts = {};
   std::vector<WeightPlacement> placements = {};  ///< of weights by name; they have priority over `tensor`
   /// Axis whose ranks have different rows of the batch, and that cuts fully connected layers by their outputs. These
   /// layers process the rows of all ranks (Krizhevsky 2014, arXiv 1404.5997).
@@ -40,10 +44,13 @@ struct SplitOptions {
 
   /// Whether any axis splits layers.
   bool any() const {
-    return !(image.empty() && context.empty() && tensor.empty() && placements.empty() && one_weird_trick.empty());
+    return !(image.empty() && context.empty() && tensor.empty() && experts.empty() && placements.empty() &&
+             one_weird_trick.empty());
   }
   /// The axes whose ranks have different parts of the same samples: `image` and `context`.
   std::vector<std::string> sample_axes() const;
+  /// The axes of `experts` that have no other use for layers: their ranks have different samples.
+  std::vector<std::string> apart_axes() const;
   /// Adds the axes and placements of other. If other sets `one_weird_trick`, that axis is used. Throws Error for two
   /// different axes `tensor`, and for one_weird_trick together with another split.
   void add(const SplitOptions& other);

@@ -35,7 +35,7 @@ NormScope norm_scope_of(const std::string&);  ///< from that text; throws Error 
 
 /// The place of a strategy in a composition. Strategies rewrite a plan in the order of this list.
 enum class StrategyOrder : std::uint8_t {
-  placements,    ///< place
+  placements,    ///< place, experts
   layers,        ///< tensor
   stages,        ///< pipeline
   microbatches,  ///< accumulate
@@ -259,6 +259,9 @@ ContextMode context_mode_of(const std::string&);  ///< from that text; throws Er
 /// (StepOptions::profile); without an example, from the order of the weights' names. sequence: SplitOptions::sequence.
 /// Exact.
 Strategy tensor(const std::string& axis = "tensor", bool sequence = false);
+/// Expert parallelism (GShard: Lepikhin et al., arXiv 2006.16668): divides the experts of each MixtureOfExperts over
+/// axes whose ranks have different tokens, or the same; see SplitOptions::experts. Exact.
+Strategy experts(const std::vector<std::string>& axes = {"data"});
 /// Sets how ranks hold some weights; it has priority over the choice of `tensor`:
 /// tensor() | place({{"*.gate.weight"}, 0}) | place({{"head.*"}, .whole = true}). A layer's bias is divided like its
 /// weight. Exact.

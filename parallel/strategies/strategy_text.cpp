@@ -121,6 +121,13 @@ const std::vector<StrategyRow> table = {
        return tensor(axis, sequence);
      },
      "tensor"},
+    {"experts",
+     [](StrategyOptions& given) {
+       std::vector<std::string> axes{"data"};
+       given.read({{.name = "axes", .value = &axes}});
+       return experts(axes);
+     },
+     "data"},
     {"place",
      [](StrategyOptions& given) {
        WeightPlacement row;

@@ -85,6 +85,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"arch.layers", &c.arch.layers, "blocks of a transformer; 0, as everywhere in arch: the model's own value", 0,
        many},
       {"arch.heads", &c.arch.heads, "heads of the queries", 0, many},
+      {"arch.experts", &c.arch.experts, "MLPs of a block, of which each token uses some (gpt2, llama)", 0, many},
+      {"arch.expert_top_k", &c.arch.expert_top_k, "experts of a token; 0: 2", 0, many},
       {"arch.kv_heads", &c.arch.kv_heads, "heads of keys and values", 0, many},
       {"arch.width", &c.arch.width, "elements of a token", 0, many},
       {"arch.hidden", &c.arch.hidden, "width of the MLP's hidden layer", 0, many},
