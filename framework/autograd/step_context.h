@@ -29,6 +29,7 @@ inline std::pair<Index, Index> share(Index n, int k, int m) {
 struct StepContext {
   /// The batch of tensors that have no BatchContext of their own. training = false here applies to all tensors.
   BatchContext batch = {};
+  double loss_scale = 1;     ///< backward starts from it, not from 1; with_loss() does so, too
   bool recomputing = false;  ///< this forward is a recomputation: running statistics are not updated
   /// i64 [1] on the model's device: the number of the step, for captured graphs. Kernels read it when they run, in
   /// place of batch.step. Undefined: not used.

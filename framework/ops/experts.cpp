@@ -148,8 +148,6 @@ Tensor travelled(const Tensor& x, const std::shared_ptr<const Trip>& t, bool bac
   });
 }
 
-bool is_dry() { return detail::launch_watch && detail::launch_watch->is_dry(); }
-
 /// The pairs of token and expert, by expert and token.
 struct SortedPairs {
   Tensor token,             ///< i64 [pairs]: row of x
@@ -162,7 +160,7 @@ SortedPairs sorted_pairs(const Tensor& ids, Index experts) {
                 std::vector<Index>(static_cast<std::size_t>(experts), 0)};
   const Tensor host = ids.detach().to(cpu());
   const auto expert_of = [&](Index pair) {  // a dry run reads no ids: all experts get as many tokens
-    if (is_dry()) return static_cast<std::size_t>(pair * experts / pairs);
+    if (is_dry_run()) return static_cast<std::size_t>(pair * experts / pairs);
     const Index e = host.data<Index>()[pair];
     check(e >= 0 && e < experts, "experts", "id {} is outside of [0, {})", e, experts);
     return static_cast<std::size_t>(e);
@@ -196,15 +194,15 @@ std::shared_ptr<const Trip> trip_of(const std::vector<Index>& rows, const ShardS
   for (Index rank = 0; rank < ranks; ++rank) {
     trip->rows.emplace_back();
     for (Index e = 0; e < experts; ++e)
-      trip->rows.back().push_back(is_dry() ? rows[static_cast<std::size_t>(e)]
-                                           : static_cast<Index>(all.data<double>()[rank * experts + e]));
+      trip->rows.back().push_back(is_dry_run() ? rows[static_cast<std::size_t>(e)]
+                                               : static_cast<Index>(all.data<double>()[rank * experts + e]));
     const Box box = weight.box(trip->line.at[static_cast<std::size_t>(rank)]);
     trip->own.emplace_back(box.at[0], box.at[0] + box.size[0]);
   }
   return trip;
 }
 
-/// As experts(), for tensors and weights of this rank. trip_for: the trip of rows by expert.
+/// As mixture_of_experts(), for tensors and weights of this rank. trip_for: the trip of rows by expert.
 template <class F>
 Tensor through_experts(const Tensor& x, const Tensor& ids, const Tensor& weights, const ExpertWeights& w,
                        Index all_experts, F&& trip_for) {
@@ -285,7 +283,7 @@ Tensor divided_experts(const Tensor& x, const Tensor& ids, const Tensor& weights
 
 }  // namespace
 
-Tensor experts(const Tensor& x, const Tensor& ids, const Tensor& weights, const ExpertWeights& w) {
+Tensor mixture_of_experts(const Tensor& x, const Tensor& ids, const Tensor& weights, const ExpertWeights& w) {
   const char* op = "experts";
   ops::check_float(op, x);
   check(ids && weights && w.w1 && w.w2 && w.activation, op, "an input is undefined");

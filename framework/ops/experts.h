@@ -19,6 +19,6 @@ struct ExpertWeights {
 /// If ranks have different experts, tokens travel to the ranks of their experts and back (Lepikhin et al., GShard,
 /// arXiv 2006.16668); this reads the ids on the host, and is collective. Each expert sees its tokens in the order of
 /// the ranks and of their rows. Throws Error for shapes that do not fit and for an id outside of [0, E).
-Tensor experts(const Tensor& x, const Tensor& ids, const Tensor& weights, const ExpertWeights& w);
+Tensor mixture_of_experts(const Tensor& x, const Tensor& ids, const Tensor& weights, const ExpertWeights& w);
 
 }  // namespace trireme

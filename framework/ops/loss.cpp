@@ -309,6 +309,20 @@ Tensor nll_loss(const Tensor& log_p, const Tensor& labels) {
   return nll_over(log_p, labels, {.ignore_index = CrossEntropyOptions::ignore_none});
 }
 
+Tensor with_loss(const Tensor& x, const Tensor& loss) {
+  ops::check_float("with_loss", x);
+  check(loss && is_float(loss.dtype()) && loss.numel() == 1 && !loss.shard_spec(), "with_loss",
+        "the loss is {}, expected a scalar", loss ? loss.shape() : Shape{});
+  Tensor y = x.detach().with_shard_spec(x.impl()->shard_spec);
+  y.impl()->batch = x.impl()->batch;
+  if (!needs_record("with_loss", y, {&x, &loss})) return y;
+  return record("with_loss", std::move(y), {x, loss},
+                [scale = StepContext::current().loss_scale](const Tensor& dy, Gradients& g) {
+                  if (g.needs_grad(0)) g.set_grad(0, dy);
+                  write_grad(g, 1, [&](const Tensor& dloss) { launch<kernel::Fill>(dloss, scale); });
+                });
+}
+
 Tensor batch_mean(const Tensor& each) {
   ops::check_float("batch_mean", each);
   if (each.shard_spec()) return batch_mean(gathered(each));

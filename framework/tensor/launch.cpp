@@ -33,6 +33,8 @@ LaunchWatch::~LaunchWatch() {
   detail::launch_watch = outer_;
   vendor_clock().on = outer_ != nullptr;
 }
+bool is_dry_run() { return detail::launch_watch && detail::launch_watch->is_dry(); }
+
 void LaunchWatch::watch(const char* op, std::span<const View* const> all, void (*run)(const void*), const void* call) {
   std::vector<View> operands;
   for (const View* v : all)

@@ -45,6 +45,9 @@ class LaunchWatch {
   bool is_timed_;  // this watch or one around it
 };
 
+/// Whether kernels of this thread do not run, for a LaunchWatch: then no values may be read.
+bool is_dry_run();
+
 namespace detail {
 inline View lower(const Tensor& t) { return t.view(); }
 inline View lower(const View& v) { return v; }

@@ -159,7 +159,9 @@ struct Step::Impl {
     optimizer.set_loss_scale(loss_scale);
     kept.begin(graph.has_value());
     replayed = graph && !recording && graph->ready(executor, x, y, context, loss_scale);
-    const StepScope scope(replayed ? graph->captured_context(context) : context);
+    StepContext scaled = replayed ? graph->captured_context(context) : context;
+    scaled.loss_scale = loss_scale;
+    const StepScope scope(std::move(scaled));
     const Tensor input = replayed ? graph->x() : x;  // gather_weights() before a refusal drops the graph
     const std::string fault = replayed ? executor.run(graph->x(), graph->y(), &*graph) : executor.run(x, y);
     consolidator.end_step();
