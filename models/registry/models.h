@@ -21,7 +21,8 @@ struct ArchOptions {
       expert_top_k = 0,         ///< experts of a token; 0: the model's usual
       positions = 0,            ///< maximum tokens per sample with learned positions; 0: for text, the sample's length
       vocabulary = 0;           ///< rows of the embedding, at least the number of the tokenizer's ids; 0: that number
-  double dropout = -1;          ///< probability on embeddings, attention and residual branches, in [0, 1)
+  double expert_balance = -1,   ///< weight of the experts' balance loss; -1: the model's usual
+      dropout = -1;             ///< probability on embeddings, attention and residual branches, in [0, 1)
   std::int64_t bias = -1,       ///< 0, 1: whether linear layers and norms have biases
       tied = -1;                ///< 0, 1: whether the head shares the embedding's weight
   std::string activation = "";  ///< of the MLP: gelu, gelu_tanh, relu, silu

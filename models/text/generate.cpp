@@ -56,6 +56,9 @@ void check_split(const Parameters& parameters) {
     check(mesh.sequence() == 0, op,
           "tensor(sequence=true) divides the tokens of a text, but each pass has a single new token: use tensor "
           "without sequence");
+    check(mesh.apart() == 0, op,
+          "experts are divided over ranks that generate their own texts, and so need them at different times: use "
+          "tensor, zero, pipeline or data_parallel");
     check(mesh.context() == 0, op,
           "context divides the tokens of a text, but each pass has a single new token: use tensor, zero, pipeline or "
           "data_parallel");

@@ -58,6 +58,7 @@ struct Gpt2Experts {
                  .top_k = o.expert_top_k,
                  .activation = activation_named(o.activation),
                  .gated = false,
+                 .balance = o.expert_balance,
                  .init = gpt2_start,
                  .init_w2 = residual(o)}),
         dropout(o.dropout) {}
@@ -112,6 +113,7 @@ GptOptions gpt_options(GptOptions base, const ModelOptions& o) {
   if (a.dropout >= 0) base.dropout = a.dropout;
   if (a.experts != 0) base.experts = a.experts;
   if (a.expert_top_k != 0) base.expert_top_k = a.expert_top_k;
+  if (a.expert_balance >= 0) base.expert_balance = a.expert_balance;
   return base;
 }
 

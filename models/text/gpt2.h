@@ -15,9 +15,10 @@ struct GptOptions {
       hidden = 0,          ///< width of the MLP's hidden layer; 0: 4 * width
       experts = 0,       ///< number of MLPs of a block, of which a token uses some (framework/layers/experts.h); 0: one
       expert_top_k = 2;  ///< experts of a token
-  double dropout = 0.1;  ///< probability on embeddings, attention and residual branches, in [0, 1)
-  bool bias = true;      ///< whether linear layers and norms have biases; nanoGPT: false
-  bool tied = true;      ///< whether the head shares the token embedding's weight
+  double expert_balance = 0.01,          ///< weight of the experts' balance loss (MixtureOptions::balance)
+      dropout = 0.1;                     ///< probability on embeddings, attention and residual branches, in [0, 1)
+  bool bias = true;                      ///< whether linear layers and norms have biases; nanoGPT: false
+  bool tied = true;                      ///< whether the head shares the token embedding's weight
   std::string activation = "gelu_tanh";  ///< of the MLP; nanoGPT: gelu
   bool recompute = false;  ///< activation checkpointing: blocks store only their input (framework/layers/recompute.h)
   std::optional<DType> dtype = {};  ///< type of activations: bf16 or f16 with f32 weights; none: type of the weights

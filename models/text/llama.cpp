@@ -50,9 +50,10 @@ struct LlamaMlp {
 struct LlamaBlock {
   LlamaBlock(const LlamaOptions& o, const RotaryEmbedding& rope)
       : self_attn(o, rope),
-        mlp(o.experts == 0
-                ? Module(LlamaMlp(o))
-                : Module(MixtureOfExperts(o.width, o.hidden, {.experts = o.experts, .top_k = o.expert_top_k}))),
+        mlp(o.experts == 0 ? Module(LlamaMlp(o))
+                           : Module(MixtureOfExperts(
+                                 o.width, o.hidden,
+                                 {.experts = o.experts, .top_k = o.expert_top_k, .balance = o.expert_balance}))),
         mlp_name(o.experts == 0 ? "mlp" : "block_sparse_moe"),
         input_layernorm(o.width, o.eps),
         post_attention_layernorm(o.width, o.eps) {}
@@ -99,6 +100,7 @@ LlamaOptions llama_options(LlamaOptions base, const ModelOptions& o) {
   if (a.kv_heads != 0) base.kv_heads = a.kv_heads;
   if (a.experts != 0) base.experts = a.experts;
   if (a.expert_top_k != 0) base.expert_top_k = a.expert_top_k;
+  if (a.expert_balance >= 0) base.expert_balance = a.expert_balance;
   text::override_sizes("llama", base, o);
   if (a.positions == 0) base.positions = std::max(positions, base.positions);  // positions are not learned
   return base;

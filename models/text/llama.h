@@ -15,11 +15,12 @@ struct LlamaOptions {
       experts = 0,       ///< number of MLPs of a block, of which a token uses some (Mixtral, arXiv 2401.04088); 0: one
       expert_top_k = 2,  ///< experts of a token
       positions = 2048,  ///< maximum tokens per sample
-      vocabulary = 32000;  ///< ids are [0, vocabulary)
-  double eps = 1e-5;       ///< epsilon of the norms
-  RopeOptions rope = {};   ///< base and scaling of the rotary embedding
-  bool bias = false;       ///< whether linear layers have biases
-  bool tied = false;       ///< whether the head shares the token embedding's weight
+      vocabulary = 32000;        ///< ids are [0, vocabulary)
+  double expert_balance = 0.01,  ///< weight of the experts' balance loss (MixtureOptions::balance)
+      eps = 1e-5;                ///< epsilon of the norms
+  RopeOptions rope = {};         ///< base and scaling of the rotary embedding
+  bool bias = false;             ///< whether linear layers have biases
+  bool tied = false;             ///< whether the head shares the token embedding's weight
   bool recompute = false;  ///< activation checkpointing: blocks store only their input (framework/layers/recompute.h)
   std::optional<DType> dtype = {};  ///< type of activations: bf16 or f16 with f32 weights; none: type of the weights
   std::vector<Index> bos = {},      ///< ids that begin a text, for config.json; the model ignores them

@@ -146,7 +146,7 @@ void ImaginedModels::charge(RankModel& model, const LayerSplit& split, bool reco
 }
 
 std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, bool recompute, Index rows, int data) {
-  auto found = line(split, recompute, split.divides_batch_axis ? data : 2, rows);
+  auto found = line(split, recompute, split.cuts_over_data() ? data : 2, rows);
   if (!found) return {};
   const double share = found->share_of(rows);
   RankModel model = std::move(found->at_few);
@@ -156,7 +156,7 @@ std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, boo
     for (auto member : seconds) part.cost.*member = between(part.cost.*member, other.cost.*member, share);
     move_bytes(part.cost, other.cost, share);
     for (auto& [pass, comms] : part.comms) {
-      if (!split.divides_batch_axis && data == 1)
+      if (!split.cuts_over_data() && data == 1)
         std::erase_if(comms, [](const PlannedCall& c) { return c.axis == "data"; });
       const auto others = other.comms.find(pass);
       for (PlannedCall& comm : comms) {
@@ -166,7 +166,7 @@ std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, boo
           });
           if (same != others->second.end()) comm.bytes = between(comm.bytes, same->bytes, share);
         }
-        if (!split.divides_batch_axis && comm.axis == "data" && comm.kind == CallKind::all_gather)
+        if (!split.cuts_over_data() && comm.axis == "data" && comm.kind == CallKind::all_gather)
           comm.bytes = comm.bytes / 2 * data;
       }
     }

@@ -116,7 +116,7 @@ std::vector<SearchCandidate> candidates(const SearchSpace& space) {
     for (const int stages : divisors(left)) {
       if (stages > space.parts) break;
       SearchCandidate c{.split = split, .data = left / stages, .stages = stages};
-      if (c.data > space.batch || (layers.divides_batch_axis && c.data == 1)) continue;
+      if (c.data > space.batch || (layers.cuts_over_data() && c.data == 1)) continue;
       const bool chooses_buckets = c.data > 1 && !layers.cuts_inputs();
       for (const bool first : {false, true}) {
         if (first && (!space.both_orders || c.data == 1 || c.stages == 1)) continue;

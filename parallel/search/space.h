@@ -11,12 +11,14 @@ namespace trireme {
 
 /// A way to split the layers of a model over ranks.
 struct LayerSplit {
-  /// "tensor | place(fc1.*, whole=true)", "tensor(sequence=true)", "context", "spatial" or "one_weird_trick"; empty:
-  /// layers are not split.
+  /// "tensor | place(fc1.*, whole=true)", "tensor(sequence=true)", "context", "experts", "spatial" or
+  /// "one_weird_trick"; empty: layers are not split.
   std::string strategy = {};
   std::vector<Axis> axes = {};      ///< axes that it adds to the mesh: "tensor=2"; none for one_weird_trick
   bool divides_batch_axis = false;  ///< it splits over axis data (one_weird_trick), and reduces gradients itself
   bool operator==(const LayerSplit&) const = default;
+  /// Whether ranks along axis data have different parts of weights.
+  bool cuts_over_data() const { return divides_batch_axis || strategy.starts_with("experts"); }
   /// Whether images or texts are divided over ranks.
   bool cuts_inputs() const { return strategy.starts_with("spatial") || strategy.starts_with("context"); }
   /// Whether ranks along `axes` process different pixels or tokens of a sample: they sum the gradients of the weights

@@ -31,7 +31,8 @@ inline std::vector<StrategyText> strategy_texts() {
       all.push_back({"accumulate(micro=2)", "", 2});
     } else if (row.name == "spatial") {
       for (const char* axis : {"h", "w"}) all.push_back({"spatial(axes=" + std::string(axis) + ")", axis});
-    } else if (row.name == "context") {  // needs texts: tests/parallel/matrix/test_transformers.cpp
+    } else if (row.name == "context" || row.name == "experts") {
+      // They need texts: tests/parallel/matrix/test_transformers.cpp
     } else if (row.name == "compress") {
       all.push_back({exact_text(row), row.axis});
     } else if (row.name == "zero") {

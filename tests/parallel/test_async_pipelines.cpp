@@ -375,7 +375,7 @@ TEST_CASE("each strategy with an asynchronous pipeline trains or is refused in a
   std::map<std::string, int> outcomes;
   for (const char* pipe : {"pipeline(schedule=2bw, micro=2, partition=even)", "pipeline(schedule=pipedream)"})
     for (auto& row : strategies()) {
-      if (row.name == "context") continue;  // needs texts
+      if (row.name == "context" || row.name == "experts") continue;  // they need texts
       const std::string name = row.name == "compress" ? "compress(codec=topk)" : row.name;
       const std::string text = std::string(pipe) + " | " + name;
       std::vector<Axis> mesh = {{"pipe", 2}};

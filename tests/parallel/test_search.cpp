@@ -259,18 +259,22 @@ TEST_CASE("hybrid sharding within hosts is found where links between hosts are s
                                                   "data=2,shard=4,pipe=4"});
 }
 
-TEST_CASE("sequence and context parallelism are searched for transformers, and take less memory of GPT-2") {
+TEST_CASE("sequence, context and expert parallelism are searched for transformers, and take less memory of GPT-2") {
   const auto ids = [](Index rows) {
     return std::pair(Tensor::zeros({rows, 8}, DType::i64), Tensor::zeros({rows, 8}, DType::i64));
   };
-  ImaginedModels gpt(
-      {.model =
-           [](bool recompute) {
-             return gpt2(
-                 {.layers = 2, .heads = 4, .width = 32, .positions = 8, .vocabulary = 40, .recompute = recompute});
-           },
-       .samples = ids,
-       .loss = cross_entropy});
+  ImaginedModels gpt({.model =
+                          [](bool recompute) {
+                            return gpt2({.layers = 2,
+                                         .heads = 4,
+                                         .width = 32,
+                                         .positions = 8,
+                                         .vocabulary = 40,
+                                         .experts = 8,
+                                         .recompute = recompute});
+                          },
+                      .samples = ids,
+                      .loss = cross_entropy});
   const Link link{.latency = 1e-6, .bandwidth = 1e10};
   const auto splits = tensor_splits(gpt, 2, 4, link);
   REQUIRE(splits.size() >= 2);
@@ -295,6 +299,7 @@ TEST_CASE("sequence and context parallelism are searched for transformers, and t
     in.space.splits.insert(in.space.splits.end(), splits.begin(), splits.end());
     for (const char* strategy : {"context", "context(mode=ring)"})
       in.space.splits.push_back({strategy, {{"context", 2}}});
+    in.space.splits.push_back({"experts", {}});
     in.space.recompute = {false, true};
     in.space.host = std::max(2, ranks / 2);
     in.machine.cluster = Cluster{.nodes = {{.count = 4, .devices = in.space.host}},
@@ -305,10 +310,17 @@ TEST_CASE("sequence and context parallelism are searched for transformers, and t
     if (ranks > 2) continue;
     std::map<std::string, Index> memory;
     for (const SearchCandidate& c : candidates(in.space))
-      if (c.split > 0 && c.stages == 1 && c.micro == 1 && !c.recompute)
+      if (c.stages == 1 && c.micro == 1 && !c.recompute)
         memory[strategy_of(in.space, c)] = std::get<RankedStrategy>(evaluate(in, c)).memory.total();
     CHECK(memory.at("tensor(sequence=true)") < memory.at("tensor"));
     CHECK(memory.at("context(mode=ring)") <= memory.at("context"));
+    const auto least = [&](const std::string& begin) {
+      Index bytes = std::numeric_limits<Index>::max();
+      for (const auto& [strategy, of] : memory)
+        if (strategy.starts_with(begin)) bytes = std::min(bytes, of);
+      return bytes;
+    };
+    CHECK(least("experts | data_parallel") < least("data_parallel"));
     in.memory = memory.at("tensor(sequence=true)");
     in.space.zero = {0};
     in.space.recompute = {false};

@@ -141,7 +141,7 @@ class Metrics(Runs):
 
     def test_every_strategy_counts_each_sample_once(self):
         known = set(run("info").stdout.rsplit("strategies", 1)[1].split())
-        self.assertEqual(known, {"serial", "context"} | {re.match(r"\w+", text)[0] for text, mesh in self.strategies} | {re.match(r"\w+", text)[0] for text in self.apart})
+        self.assertEqual(known, {"serial", "context", "experts"} | {re.match(r"\w+", text)[0] for text, mesh in self.strategies} | {re.match(r"\w+", text)[0] for text in self.apart})
         self.trained(*self.words, name="serial")
         serial = self.metrics("serial")
         self.assertEqual(sorted(serial), [("eval", 12), ("eval", 24), ("train", 20)])

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import unittests
@@ -126,6 +127,49 @@ class Text(unittest.TestCase):
         self.assertEqual(len(alone.stdout.splitlines()), 1, alone.stderr)
         for layout in [], ["--mesh", "tensor=2", "--strategy", "tensor"], ["--strategy", "zero(3)"]:
             self.assertEqual(run("generate", self.dir / "chars", *how, *layout, ranks=2).stdout, alone.stdout, layout)
+
+    def test_killed_on_one_layout_and_resumed_on_another(self):
+        """Under each axis; the next losses are those of a run that nobody killed."""
+        layouts = (["--mesh", "tensor=2", "--strategy", "tensor(sequence=true)"], ["--mesh", "context=2", "--strategy", "context(mode=ring) | experts(axes=context)"],
+                   ["--mesh", "pipe=2", "--strategy", "pipeline(micro=2)"], ["--mesh", "data=2,tensor=2", "--strategy", "experts | tensor | zero(2)"],
+                   ["--mesh", "data=3", "--strategy", "experts | zero(3)"], ["--ranks", 1])
+        words = ["train", "gpt2", "--data", "text", "--data.root", self.file, *settings, "--arch.experts", 4, "--dtype", "f64", "--data.windows", 32, "--epochs", 24, "--checkpoint.keep", 40]
+
+        def losses(folder):
+            lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            return {line["step"]: line["test_loss"] for line in lines if line["kind"] == "eval"}
+        whole = self.dir / "whole"
+        got = run(*words, "--run.dir", whole)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        expected = losses(whole)
+        self.assertEqual(len(expected), 24)
+        for i, layout in enumerate(layouts):
+            folder = self.dir / f"killed{i}"
+            process = subprocess.Popen([trireme, *map(str, [*words, "--run.dir", folder, *layout])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while process.poll() is None and not (folder / "checkpoints/step_00000010").exists():
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+            steps = max(int(path.name[5:]) for path in (folder / "checkpoints").glob("step_*"))
+            self.assertLess(steps, 38, "it ended before it was killed")
+            got = run(*words, "--run.dir", folder, *layouts[(i + 1) % len(layouts)], "--resume", "auto", "--override")
+            self.assertEqual(got.returncode, 0, (layout, got.stderr))
+            after = losses(folder)
+            for step in range(steps + 2, steps + 12, 2):
+                self.assertAlmostEqual(after[step], expected[step], delta=1e-11 * expected[step], msg=(layout, step))
+
+    def test_experts_are_evaluated_as_trained(self):
+        words = ["train", "gpt2", "--data", "text", "--data.root", self.file, *settings, "--arch.experts", 3, "--data.windows", 64, "--epochs", 1, "--dtype", "f64"]
+        lines = []
+        for name, layout in ("alone", ["--ranks", 1]), ("apart", ["--mesh", "data=2", "--strategy", "experts | zero(1)"]), ("both", ["--mesh", "data=2,tensor=2", "--strategy", "experts | tensor | zero(2)"]):
+            got = run(*words, *layout, "--run.dir", self.dir / name)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            got = run("eval", self.dir / name)
+            self.assertEqual((got.returncode, b"ranks divide the model" in got.stderr), (0, name != "alone"), got.stderr)
+            lines.append(got.stdout.decode().splitlines()[0])
+        self.assertEqual(set(lines), {lines[0]})
+        self.assertEqual(self.written(self.dir / "apart", "--prompt", "to be ", "--tokens", 5)[0]["tokens"], 5)
+        self.refused(run("generate", self.dir / "apart", "--prompt", "to be ", "--mesh", "data=2", "--strategy", "experts | zero(3)"), "experts")
 
     def test_evaluation_reads_other_texts_by_the_run_s_characters(self):
         """A text without its first letter gives all others other ids, were it to have a table of its own."""

@@ -210,6 +210,7 @@ int eval_command(int argc, char** argv, const TrainerOptions& given, const std::
                                      make_example(of_row, {.train = data}, 1, device));
       if (!divide(how, *step)) return {};
       source = load_weights(*step, world, run, weights);
+      if (!how.forward) step->gather_weights();  // zero(1) and zero(2) read each rank's share
       console.log(fmt::format("ranks divide the model: {} on mesh {}", strategy.name(), to_string(mesh.axes())));
       return evaluate(step->model(), data, world, how);
     };

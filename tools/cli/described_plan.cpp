@@ -87,6 +87,7 @@ LayerSplit layer_split(const Strategy& of, const std::vector<Axis>& axes) {
   LayerSplit split{.strategy = !of.split.any()             ? ""
                                : !of.split.image.empty()   ? "spatial"
                                : !of.split.context.empty() ? "context"
+                               : !of.split.experts.empty() ? "experts"
                                                            : "layers",
                    .divides_batch_axis = !of.split.one_weird_trick.empty()};
   for (const Axis& axis : axes)

@@ -62,6 +62,14 @@ double StrategySearch::operations(Index rows) {
   return all;
 }
 
+namespace {
+bool has_experts(Module model) {
+  bool any = false;
+  model.visit(StateVisitor([&](const NamedState& s) { any = any || s.layout == FileLayout::listed; }));
+  return any;
+}
+}  // namespace
+
 std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const StrategyQuestion& q) const {
   std::vector<LayerSplit> all{{}};
   const auto wanted = [&](const std::string& axis, int size) {
@@ -80,6 +88,8 @@ std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const Str
         if (const LayerSplit split{strategy, {{"context", size}}};
             wanted("context", size) && models(split, false, 2, 1))
           all.push_back(split);
+    if (const LayerSplit split{"experts", {}}; has_experts(model_) && q.ranks > 1 && models(split, false, 2, 2))
+      all.push_back(split);
     return all;
   }
   const std::string outermost = shape_.input.rank() == 4 ? "d" : "h";
@@ -149,7 +159,7 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
   SearchInput in{
       .space = space_,
       .model = [&](const LayerSplit& split, bool recompute, Index rows, int data) -> std::optional<RankModel> {
-        if (split.divides_batch_axis && data > most_within(q.cluster)) return {};
+        if (split.cuts_over_data() && data > most_within(q.cluster)) return {};
         return models(split, recompute, rows, data);
       },
       .machine = {.cluster = q.cluster, .element = size_of(parameters_.dtype()), .fresh = q.fresh, .step = 1},

@@ -184,7 +184,7 @@ Arrangement arrangement(RandomChoice& dice, int most_ranks) {
     std::vector<std::string> exact{"compress"};
     for (const StrategyRow& row : strategies())
       if (parse_strategy(row.name).claim() == Claim::exact && std::string(row.name) != "compress" &&
-          std::string(row.name) != "context")
+          std::string(row.name) != "context" && std::string(row.name) != "experts")
         exact.push_back(row.name);
     for (Index n = dice.between(1, 3); n > 0; --n) names.push_back(dice.of(exact));
   }
