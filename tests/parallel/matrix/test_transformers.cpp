@@ -70,10 +70,12 @@ struct GatedBranch {
   RMSNorm norm;
   Linear in, out;
 };
-/// Each token uses two of five experts, and a shared one; with a balance loss and loss-free biases.
+/// Each token uses two of five experts, where there is room, and a shared one; with a balance loss and loss-free
+/// biases.
 struct ExpertsBranch {
   ExpertsBranch()
-      : norm(width), experts(width, hidden, {.experts = 5, .shared = 12, .balance = 0.01, .bias_rate = 0.01}) {}
+      : norm(width),
+        experts(width, hidden, {.experts = 5, .shared = 12, .capacity = 1.2, .balance = 0.01, .bias_rate = 0.01}) {}
   Tensor operator()(const Tensor& x) const { return experts(norm(x)); }
   void visit(const StateVisitor& to) { to("norm", norm, "experts", experts); }
   RMSNorm norm;
