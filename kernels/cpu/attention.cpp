@@ -220,16 +220,24 @@ class ForwardBlocks {
     using One = std::conditional_t<P::lanes * sizeof(A) == 64, Plain<A, 32>, P>;
     const Word* const keys = left_.first + at.from * left_.step;
     One::run([=, scores = static_cast<A*>(scores_), query = static_cast<const Word*>(queries_), step = left_.step,
-              depth = e_.depth, scale = static_cast<A>(job_.args.scale), count = at.keys] {
+              depth = e_.depth, scale = static_cast<A>(job_.args.scale), count = at.keys, before = at.from] {
       constexpr int groups = 3;  // hide the latency of a sum; four do not fit into 16 registers
       Index j = 0;
       for (; j + groups * One::lanes <= count; j += groups * One::lanes)
         scores_of_one<One, groups>(scores + j, query, keys + j * step, step, depth, scale);
       for (; j + One::lanes <= count; j += One::lanes)
         scores_of_one<One, 1>(scores + j, query, keys + j * step, step, depth, scale);
+      if (j < count && before + count >= One::lanes) {  // the last vector overlaps
+        A last[One::lanes];
+        scores_of_one<One, 1>(last, query, keys + (count - One::lanes) * step, step, depth, scale);
+        for (; j < count; ++j) scores[j] = last[One::lanes - count + j];
+      }
       for (; j < count; ++j) {
         A sum{};
-        for (Index d = 0; d < depth; ++d) sum += query[d] * keys[j * step + d];
+        for (Index d = 0; d < depth; ++d) {
+          sum += query[d] * keys[j * step + d];
+          asm("" : "+m"(sum));  // else products are rounded before they are added
+        }
         scores[j] = sum * scale;
       }
     });

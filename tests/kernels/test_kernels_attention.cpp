@@ -397,6 +397,30 @@ TEST_CASE("attention of operands that do not fit is refused by name") {
   CHECK_ERROR(attend(q, k, {.lengths = View{two.data(), {3}, DType::i64, cpu()}}), usage, "i64", "[3]", 2, "[2]");
 }
 
+TEST_CASE("one query has the bits of the same query among others") {
+  for (const DType type : {DType::f32, DType::f64})
+    for (const Index width : {1, 2, 8, 24, 64})
+      for (const Index keys : {1, 2, 3, 5, 7, 8, 9, 15, 17, 31, 96, 97, 99, 110, 200}) {
+        INFO(name_of(type) << ", D " << width << ", " << keys << " keys");
+        const auto attend = [&](Index queries) {
+          Problem p{.samples = 1, .queries = queries, .keys = keys, .heads = 1, .kv_heads = 1, .width = width};
+          p.args.scale = 0.3;
+          p.lay_out(0, 0);
+          engine.seed(static_cast<unsigned>(keys));
+          Numbers numbers = random_numbers(p.elements + 3 * width);  // of 3 queries, the keys and the values
+          numbers.erase(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>((4 - queries) * width));
+          Fenced x({p.elements}, type), seed({1, queries, 1, width}, type);
+          fill(x, Numbers(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(p.elements)));
+          fill(seed, random_numbers(queries * width));
+          Results r(p, type);
+          run_both(p, x, seed, r);
+          const Numbers o = r.o.numbers();
+          return Numbers(o.end() - static_cast<std::ptrdiff_t>(width), o.end());
+        };
+        CHECK(attend(1) == attend(4));
+      }
+}
+
 TEST_CASE("rotary embeddings equal the definition, in place too, and turn back") {
   for (DType t : all_types)
     for (int round = 0; round < 40; ++round) {
