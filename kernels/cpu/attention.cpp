@@ -203,7 +203,7 @@ class ForwardBlocks {
     std::fill_n(l_, query_block, A{});
     std::fill_n(static_cast<A*>(sums_), round_up(count, row_step) * e_.columns, A{});
     const bool one = count == 1 && job_.slope(h) == 0 && job_.args.dropout == 0;
-    for (Index from = 0; from < end; from += key_block) {
+    for (Index from = job_.first_tile(n, first); from < end; from += key_block) {
       const Place at{n, h, first, count, from, std::min(key_block, end - from)};
       if constexpr (P::per_word == 1)
         if (one) {
@@ -241,6 +241,8 @@ class ForwardBlocks {
         scores[j] = sum * scale;
       }
     });
+    for (Index j = at.from; j < job_.begin(at.n, at.first); ++j)
+      scores_[j - at.from] = -std::numeric_limits<A>::infinity();
     online_softmax_of_one<One>(scores_, at.keys, m_[0], alpha_[0]);
     One::run([=, sums = static_cast<A*>(sums_), weights = static_cast<const A*>(scores_),
               values = right_.first + at.from * right_.step, step = right_.step, columns = e_.columns,
