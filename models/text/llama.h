@@ -1,4 +1,5 @@
-// Llama (Touvron et al., arXiv 2302.13971; Grattafiori et al., arXiv 2407.21783) with Hugging Face's names.
+// Llama (Touvron et al., arXiv 2302.13971; Grattafiori et al., arXiv 2407.21783) with Hugging Face's names. With a
+// sliding window it is Mistral (Jiang et al., arXiv 2310.06825).
 #pragma once
 #include "models/registry/models.h"
 
@@ -12,6 +13,7 @@ struct LlamaOptions {
       width = 768,         ///< C: elements of a token
       hidden = 0,          ///< width of the MLP's hidden layer; 0: 8/3 * width, rounded up to a multiple of 256
       positions = 2048,    ///< maximum tokens per sample
+      window = 0,          ///< a token attends to itself and the window - 1 before it (Mistral); 0: to all before it
       vocabulary = 32000;  ///< ids are [0, vocabulary)
   double eps = 1e-5;       ///< epsilon of the norms
   RopeOptions rope = {};   ///< base and scaling of the rotary embedding

@@ -168,12 +168,20 @@ std::string llama_config(const LlamaOptions& o) {
     all["rope_scaling"] = rope_of(o.rope);
     all["rope_scaling"].erase("rope_theta");
   }
+  if (o.window > 0) {
+    check(!o.bias, "llama", "Hugging Face's Mistral has no biases, and this model has a window and biases");
+    all["architectures"] = Json::array({"MistralForCausalLM"});
+    all["model_type"] = "mistral";
+    all["sliding_window"] = o.window;
+    for (const char* other : {"attention_bias", "mlp_bias"}) all.erase(other);
+  }
   return json_text(all, NotUtf8::fails, 2);
 }
 
 LlamaOptions llama_options(const std::string& text) {
   const Json config = parse_config(text);
-  check_type(config, "llama");
+  const bool windowed = member(config, "model_type", std::string()) == "mistral";
+  if (!windowed) check_type(config, "llama");
   only(config, "hidden_act", std::string("silu"));
   refuse_quantized(config);
   LlamaOptions o;
@@ -188,6 +196,8 @@ LlamaOptions llama_options(const std::string& text) {
   o.tied = member(config, "tie_word_embeddings", o.tied);
   o.bos = token_ids(config, "bos_token_id");
   o.eos = token_ids(config, "eos_token_id");
+  if (windowed)  // null: no window
+    o.window = config.contains("sliding_window") ? member(config, "sliding_window", Index{0}) : Index{4096};
   o.bias = member(config, "attention_bias", false);
   check(
       member(config, "mlp_bias", false) == o.bias, ErrorKind::data, pretrained_op,
@@ -266,8 +276,8 @@ std::pair<Module, std::string> undrawn_pretrained(const std::string& folder) {
   const fs::path path(folder);
   const std::string text = read_text((path / "config.json").string(), longest);
   const std::string type = member(parse_config(text), "model_type", std::string());
-  check(type == "gpt2" || type == "llama", ErrorKind::data, pretrained_op,
-        "{}: a model of type \"{}\"; there are gpt2 and llama", folder, type);
+  check(type == "gpt2" || type == "llama" || type == "mistral", ErrorKind::data, pretrained_op,
+        "{}: a model of type \"{}\"; there are gpt2, llama and mistral", folder, type);
   const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
   const std::string weights = (fs::exists(whole) ? whole : index).string();
   for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"})

@@ -68,11 +68,11 @@ LanguageModel of_run(const GenerateCommand& c, World& world) {
 LanguageModel of_folder(const GenerateCommand& c) {
   const std::string config = read_text(c.run + "/config.json", std::size_t{1} << 20);
   const Json parsed = parse_json(config);
-  const bool is_llama = parsed.is_object() && parsed.value("model_type", Json()) == "llama";
+  const bool is_gpt2 = parsed.is_object() && parsed.value("model_type", Json()) == "gpt2";
   auto [model, weights] = undrawn_pretrained(c.run);
   return {.model = std::move(model),
           .tokenizer = open_tokenizer(c.tokenizer.empty() ? c.run : c.tokenizer),
-          .context = is_llama ? llama_options(config).positions : gpt_options(config).positions,
+          .context = is_gpt2 ? gpt_options(config).positions : llama_options(config).positions,
           .special = true,
           .ends = end_tokens(c.run),
           .sampling = with_folder_sampling({}, c.run),

@@ -142,6 +142,7 @@ std::vector<SmallModel> models() {
                   .width = width,
                   .hidden = hidden,
                   .positions = tokens,
+                  .window = 4,
                   .vocabulary = vocabulary});
   };
   const auto bundled_gpt2 = []() -> Module {
