@@ -12,7 +12,6 @@ from torch_nets import Gpt
 parser = argparse.ArgumentParser()
 for name, value in {"decode": 256, "context": 1024, "vocabulary": 50257, "steps": 24, "warmup": 4, "threads": 0, "dtype": "f32"}.items():
     parser.add_argument(f"--{name}", type=type(value), default=value)
-parser.add_argument("--columns", action="store_true")
 parser.add_argument("--compile", action="store_true")
 args, _ = parser.parse_known_args()
 if args.threads:
@@ -27,10 +26,9 @@ torch.manual_seed(1)
 base = megabytes()
 dtype = torch.bfloat16 if args.dtype == "bf16" else torch.float32
 net = Gpt(args.vocabulary, args.context).eval().to(dtype)
-if args.columns:  # memory in the order of Hugging Face's Conv1D: MKL multiplies one row faster
-    for p in net.parameters():
-        if p.dim() == 2:
-            p.data = p.data.t().contiguous().t()
+for p in net.parameters():
+    if p.dim() == 2 and not args.compile:  # stored by columns, as Hugging Face's Conv1D: MKL multiplies one row faster
+        p.data = p.data.t().contiguous().t()
 cache = [torch.zeros(2, 1, 12, args.context, 64, dtype=dtype) for _ in net.h]
 
 
