@@ -80,6 +80,8 @@ template <class P, int groups>
 #pragma GCC unroll 4
       for (int i = 0; i < piece; ++i)
         load_pieces<P>(x[i], from + i * step, piece * step, std::make_integer_sequence<int, P::lanes / piece>{});
+      // The next keys, whose distance no hardware follows: a quarter of the rows for each piece of a cache line.
+      for (Index i = d / piece % 4; i < P::lanes; i += 4) __builtin_prefetch(from + (groups * P::lanes + i) * step);
       transpose_pieces<P>(x, std::make_integer_sequence<int, P::lanes>{});
 #pragma GCC unroll 4
       for (int i = 0; i < piece; ++i) P::add(sum[g], query[d + i] - Words{}, x[i]);
@@ -126,8 +128,11 @@ template <class P, int n>
   using Vector = typename P::Vector;
   Vector sum[n] = {};
   typename P::Acc total{};
+  constexpr int ahead = 16, cache_line = 64 / sizeof(typename P::Word);  // keys, and numbers
   for (Index j = 0; j < keys; ++j, values += step) {
     total += weights[j];
+#pragma GCC unroll 8
+    for (int i = 0; i < n * P::lanes; i += cache_line) __builtin_prefetch(values + ahead * step + i);
     const Vector weight = weights[j] - Vector{};
 #pragma GCC unroll 8
     for (int i = 0; i < n; ++i) P::add(sum[i], weight, words_at<P>(values + i * P::lanes));
