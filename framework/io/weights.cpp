@@ -165,8 +165,8 @@ std::vector<SafetensorsPiece> with_lists(const std::vector<StoredTensor>& target
     if (at == found.end()) continue;
     p.shape[0] = std::ssize(at->second);
     check(*at->second.rbegin() + 1 == p.shape[0], ErrorKind::data, "weights",
-          "{} has {} tensors \"{}\", the last with the number {}: some are missing", source, p.shape[0], p.name,
-          *at->second.rbegin());
+          "{} has {} tensors \"{}\" with numbers up to {}, expected all from 0 on: use the whole file", source,
+          p.shape[0], p.name, *at->second.rbegin());
   }
   return pieces;
 }

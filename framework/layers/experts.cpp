@@ -16,15 +16,12 @@ namespace {
 /// The step of x's batch as a number that ranks average without rounding.
 double step_of(const Tensor& x) { return static_cast<double>(batch_of(x).step % 4096 + 1); }
 
-/// i64 [E]: 0, 1, ... on a device.
-Tensor numbers(Index experts, Device device) {
-  const Tensor t = Tensor::empty({experts}, DType::i64);
-  for (Index e = 0; e < experts; ++e) t.data<Index>()[e] = e;
-  return t.to(device);
-}
 /// [..., E]: 1 where an expert is among ids [..., K], else 0.
 Tensor chosen_of(const Tensor& ids, Index experts, DType type) {
-  return sum(eq(unsqueeze(ids, -1), numbers(experts, ids.device())).to(type), {-2});
+  Shape shape = ops::global_shape(ids);
+  const Tensor ones = Tensor::full(shape, 1, type, ids.device());
+  shape[-1] = experts;
+  return scatter_add(Tensor::zeros(shape, type, ids.device()), ids, ones, -1);
 }
 
 /// ids [N, ..., K] with -1 where an expert has no room. scores [N, ..., E].
@@ -33,9 +30,9 @@ Tensor within_capacity(const Tensor& ids_given, const Tensor& scores_given, doub
   const Index samples = scores.dim(0), experts = scores.dim(-1), slots = ids.dim(-1);
   if (scores.numel() == 0) return ids_given;
   const Index tokens = scores.numel() / samples / experts;
-  const auto most =
-      static_cast<Index>(std::ceil(capacity * static_cast<double>(slots * tokens) / static_cast<double>(experts)));
-  if (most >= tokens) return ids_given;
+  const double room = std::ceil(capacity * static_cast<double>(slots * tokens) / static_cast<double>(experts));
+  if (room >= static_cast<double>(tokens)) return ids_given;
+  const auto most = static_cast<Index>(room);
   const Tensor flat = ids.reshape({samples, tokens, slots}), chosen = chosen_of(flat, experts, scores.dtype());
   const Tensor first = topk(where(eq(chosen, 0), -1, scores.reshape(chosen.shape())), most, 1).index;
   const Tensor kept = scatter_add(Tensor::zeros(chosen.shape(), chosen.dtype(), chosen.device()), first,
@@ -90,7 +87,9 @@ Tensor MixtureOfExperts::operator()(const Tensor& x) const {
   if (counts) count(x, ids);
   const Tensor best = gather(scores, ids, -1);
   const Tensor taken = options.capacity > 0 ? within_capacity(ids, scores, options.capacity) : ids;
-  Tensor y = mixture_of_experts(x, taken, best / sum(best, {-1}, true), weights);
+  // A single weight that is divided by itself would be 1, and give the router no gradient.
+  const Tensor shares = options.top_k == 1 ? best : best / (sum(best, {-1}, true) + 1e-20);
+  Tensor y = mixture_of_experts(x, taken, shares, weights);
   if (!shared.empty()) {
     const Tensor hidden = options.activation(shared[0](x));
     y = y + shared[1](shared.size() > 2 ? hidden * shared[2](x) : hidden);
@@ -104,17 +103,13 @@ void MixtureOfExperts::move_bias(const Tensor& x) const {
   const NoGrad off;
   const std::vector<double> was = load.to_vector();
   if (was.back() == 0 || was.back() == step_of(x)) return;
-  // The mean over ranks of what count() added. Counts are whole numbers of which the sum is known.
   double all = 0;
   for (Index e = 0; e < options.experts; ++e) all += was[static_cast<std::size_t>(e)];
-  const Shape& shape = ops::global_shape(x);
-  const Index samples = shape[0], whole = batch_of(x).global_batch;
-  const double sum =
-      static_cast<double>((whole > 0 ? whole : samples) * options.top_k * shape.product(1, shape.rank() - 1));
   std::vector<double> now = bias.to_vector();
-  for (std::size_t e = 0; e < now.size() && all > 0; ++e) {
-    const double excess = std::round(was[e] * sum / all) * static_cast<double>(now.size()) - sum;
-    now[e] -= options.bias_rate * static_cast<double>((excess > 0) - (excess < 0));
+  for (std::size_t e = 0; e < now.size(); ++e) {
+    // Whole numbers, unless a batch does not say how many ranks share it: then means of such, which are rounded.
+    const double excess = was[e] * static_cast<double>(now.size()) - all;
+    if (std::abs(excess) > 1e-6 * all) now[e] -= options.bias_rate * (excess > 0 ? 1 : -1);
   }
   bias.copy_from(Tensor::of(now, bias.shape(), bias.dtype()));
   load.copy_from(Tensor::zeros(load.shape(), load.dtype()));

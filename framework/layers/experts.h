@@ -22,7 +22,7 @@ struct MixtureOptions {
   double balance = 0;
   /// Step by which a bias of each expert, which counts for the choice alone, moves towards equal loads: up if the
   /// expert had fewer tokens than the mean in the last step, down if more (Wang et al., arXiv 2408.15664). Loads are
-  /// counts of all ranks, exact up to 2^24 tokens a step. 0: no bias.
+  /// counts of all ranks, exact while an expert's tokens in a step times the ranks are at most 2^24. 0: no bias.
   double bias_rate = 0;
   Init init = Init::normal(0.02);     ///< of the router and of w1 and w3
   Init init_w2 = Init::normal(0.02);  ///< of w2
@@ -30,8 +30,8 @@ struct MixtureOptions {
 
 /// x [..., C] -> the same shape: a router scores the experts for each token by softmax, in f32 (f64 for f64 data); the
 /// token goes through the K with the highest scores (equal ones: the lowest index first), whose results are added with
-/// these scores, divided by their sum. Names are Mixtral's: "gate.weight" [E, C], "experts.*.w1.weight". Strategy
-/// experts() divides the experts over ranks. The shared expert's result is added. An expert may get no token.
+/// these scores, divided by their sum unless K is 1. Names are Mixtral's: "gate.weight" [E, C], "experts.*.w1.weight".
+/// Strategy experts() divides the experts over ranks. The shared expert's result is added. An expert may get no token.
 struct MixtureOfExperts {
   /// width: C; hidden: F, the hidden elements of each expert. Throws Error for sizes below 1 and a top_k outside of
   /// [1, E].

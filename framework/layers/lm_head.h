@@ -6,7 +6,7 @@
 namespace trireme {
 
 /// logits = x w^T + bias: x [..., C], weight [V, C] -> [..., V]. At the end of a Sequential that a Step trains with
-/// cross_entropy, layer and loss become one op that never holds all logits (linear_cross_entropy()).
+/// cross_entropy, layer and loss become one op that holds few logits at a time (linear_cross_entropy()).
 struct LmHead {
   /// weight: its own, or an Embedding's (tied weights). bias [V] or undefined.
   explicit LmHead(Tensor weight, Tensor bias = {}, Init init = Init::normal(0.02))

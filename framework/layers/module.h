@@ -31,8 +31,9 @@ enum class StateKind : std::uint8_t {
   buffer,    ///< not trained: running statistics
 };
 /// The memory layout of a tensor compared with PyTorch's files. filter: O,spatial...,I here, O,I,spatial... in files.
-/// transposed: [in, out] in files (Hugging Face's Conv1D, GPT-2). listed: of experts; the name has a *, and files that
-/// other programs read or wrote have a tensor for each index of axis 0, with that index in the name.
+/// transposed: [in, out] in files (Hugging Face's Conv1D, GPT-2). listed: the experts of a
+/// layer, one for each index of axis 0. The name has a *; files have a tensor for each index, with the index in its
+/// place.
 enum class FileLayout : std::uint8_t { same, filter, transposed, listed };
 
 /// A tensor of a model with its full name (an entry of PyTorch's state_dict).

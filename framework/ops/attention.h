@@ -55,11 +55,12 @@ Tensor rope_table(Index positions, Index width, const RopeOptions& = {});
 /// weights, or (2 i, 2 i + 1) if interleaved (GPT-J's, Meta's). Elements from R on are copied.
 Tensor rope(const Tensor& x, const Tensor& table, bool interleaved = false);
 
-/// cross_entropy of linear(x, w, bias) without holding all logits: x [..., C], w [V, C], bias [V] or undefined, labels
-/// i64 [...] -> a scalar (Reduction::mean or sum). Each chunk of rows computes its logits and its loss. If needed, it
-/// also computes its part of the gradients, which backward only scales (Liger Kernel, Hsu et al., arXiv 2410.10989).
-/// Peak memory: the logits of one chunk, and a gradient of w's size. Throws Error as cross_entropy_with(), and for
-/// Reduction::none and class weights.
+/// cross_entropy of linear(x, w, bias), mostly without holding all logits: x [..., C], w [V, C], bias [V] or undefined,
+/// labels i64 [...] -> a scalar (Reduction::mean or sum). Each chunk of rows computes its logits and its loss. If
+/// needed, it also computes its part of the gradients, which backward only scales (Liger Kernel, Hsu et al., arXiv
+/// 2410.10989). Peak memory: the logits of one chunk, and a gradient of w's size. With 2 rows <= C all logits are one
+/// chunk, which is kept until backward. Throws Error as cross_entropy_with(), and for Reduction::none and class
+/// weights.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& labels, const LabelLossOptions& = {},
                             const Tensor& bias = {});
 

@@ -55,9 +55,13 @@ struct AttentionCall {
 /// Which tokens of a text the rank at a place has, along a dimension of `spec`.
 inline TokenMap tokens_of(const ShardSpec& spec, int dim, const std::vector<int>& place) {
   const auto runs = spec.runs(dim, place);
+  check(!runs.empty(), "attention", "a rank has no tokens of {}", spec.global_shape());
   TokenMap map{.first = runs[0].first};
   if (runs.size() > 2) {
     map.step = runs[1].first - runs[0].first;
+    for (std::size_t i = 1; i < runs.size(); ++i)
+      check(runs[i].first - runs[i - 1].first == map.step, ErrorKind::internal, "attention",
+            "tokens of a rank are neither in a row, nor in two rows, nor striped");
   } else if (runs.size() == 2) {
     map.turn = runs[0].second - runs[0].first;
     map.jump = runs[1].first - runs[0].second;

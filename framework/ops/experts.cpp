@@ -148,11 +148,12 @@ Tensor travelled(const Tensor& x, const std::shared_ptr<const Trip>& t, bool bac
   });
 }
 
-/// The pairs of token and expert, by expert and token.
+/// The pairs of a token and one of its experts, sorted by expert, those of an expert by token.
 struct SortedPairs {
-  Tensor token,  ///< i64 [pairs that have an expert]: row of x
-      place;     ///< i64 [pairs]: where each pair, by token and slot, is in this order; without expert: behind
+  Tensor token,  ///< i64: the row of x of each pair in this order; pairs without an expert are left out
+      place;     ///< i64 [pairs]: where each pair of x is in this order; the end for a pair without an expert
   std::vector<Index> rows;  ///< of each expert
+  bool fits = true;         ///< whether all ids are in [-1, E)
 };
 SortedPairs sorted_pairs(const Tensor& ids, Index experts) {
   const Index pairs = ids.numel(), slots = ids.dim(-1);
@@ -160,9 +161,11 @@ SortedPairs sorted_pairs(const Tensor& ids, Index experts) {
   const auto expert_of = [&](Index pair) {  // a dry run reads no ids: all experts get as many tokens
     if (is_dry_run()) return pair * experts / pairs;
     const Index e = host.data<Index>()[pair];
-    check(e >= -1 && e < experts, "experts", "id {} is outside of [-1, {})", e, experts);
-    return e;
+    return e >= -1 && e < experts ? e : -1;
   };
+  bool fits = true;
+  for (Index i = 0; i < pairs && !is_dry_run(); ++i)
+    fits = fits && host.data<Index>()[i] >= -1 && host.data<Index>()[i] < experts;
   std::vector<Index> rows(static_cast<std::size_t>(experts), 0), next = rows;
   Index all = 0;
   for (Index i = 0; i < pairs; ++i)
@@ -177,19 +180,24 @@ SortedPairs sorted_pairs(const Tensor& ids, Index experts) {
     if (e >= 0) token.data<Index>()[at] = i / slots;
     place.data<Index>()[i] = at;
   }
-  return {token.to(ids.device()), place.to(ids.device()), std::move(rows)};
+  return {token.to(ids.device()), place.to(ids.device()), std::move(rows), fits};
 }
 
-/// The trip of this rank's rows, over the ranks along `axes`, of which each has some experts.
-std::shared_ptr<const Trip> trip_of(const std::vector<Index>& rows, const ShardSpec& weight, AxisMask axes,
+void check_ids(bool fit, Index experts) { check(fit, "experts", "an id is outside of [-1, {})", experts); }
+
+/// The trip of this rank's rows, over the ranks along `axes`, of which each has some experts. Throws Error on all of
+/// these ranks if an id of one does not fit.
+std::shared_ptr<const Trip> trip_of(const std::vector<Index>& rows, bool fit, const ShardSpec& weight, AxisMask axes,
                                     const Tensor& like) {
   const auto trip = std::make_shared<Trip>();
   trip->mesh = weight.shared_mesh();
   trip->line = weight.mesh().line(axes);
   const Index ranks = std::ssize(trip->line.at), experts = std::ssize(rows);
-  Tensor table = Tensor::zeros({ranks, experts}, DType::f64);
+  const Index columns = experts + 1;  // the last: whether an id does not fit
+  Tensor table = Tensor::zeros({ranks, columns}, DType::f64);
+  table.data<double>()[trip->line.me * columns + experts] = fit ? 0 : 1;
   for (Index e = 0; e < experts; ++e)
-    table.data<double>()[trip->line.me * experts + e] = static_cast<double>(rows[static_cast<std::size_t>(e)]);
+    table.data<double>()[trip->line.me * columns + e] = static_cast<double>(rows[static_cast<std::size_t>(e)]);
   table = table.to(like.device());
   weight.mesh().sum(table, axes);
   const Tensor all = table.to(cpu());
@@ -197,7 +205,8 @@ std::shared_ptr<const Trip> trip_of(const std::vector<Index>& rows, const ShardS
     trip->rows.emplace_back();
     for (Index e = 0; e < experts; ++e)
       trip->rows.back().push_back(is_dry_run() ? rows[static_cast<std::size_t>(e)]
-                                               : static_cast<Index>(all.data<double>()[rank * experts + e]));
+                                               : static_cast<Index>(all.data<double>()[rank * columns + e]));
+    check_ids(is_dry_run() || all.data<double>()[rank * columns + experts] == 0, experts);
     const Box box = weight.box(trip->line.at[static_cast<std::size_t>(rank)]);
     trip->own.emplace_back(box.at[0], box.at[0] + box.size[0]);
   }
@@ -214,7 +223,7 @@ Tensor through_experts(const Tensor& x, const Tensor& ids, const Tensor& weights
     return t;
   };
   const SortedPairs pairs = sorted_pairs(ids, all_experts);
-  const std::shared_ptr<const Trip> trip = trip_for(pairs.rows);
+  const std::shared_ptr<const Trip> trip = trip_for(pairs.rows, pairs.fits);
   const std::vector<Index> rows = trip->arriving();
   const Tensor sent = take(separate(x.reshape({tokens, width})), pairs.token);
   const Tensor in = travelled(separate(sent), trip, false);
@@ -257,6 +266,14 @@ Tensor divided_experts(const Tensor& x, const Tensor& ids, const Tensor& weights
   ShardSpec::Mesh mesh;
   for (const Tensor* t : {&x, &ids, &weights, &w.w1, &w.w2, &w.w3})
     if (!mesh && *t && t->shard_spec()) mesh = t->shard_spec()->shared_mesh();
+  const auto over = [](const Tensor& t, int dim) {
+    return t && t.shard_spec() ? t.shard_spec()->over(dim) : AxisMask{0};
+  };
+  check(over(w.w2, 0) == over(w.w1, 0) && over(w.w2, 2) == over(w.w1, 1) &&
+            (!w.w3 || (over(w.w3, 0) == over(w.w1, 0) && over(w.w3, 1) == over(w.w1, 1))),
+        "experts",
+        "ranks divide w1, w2 and w3 in different ways: divide the experts of all of them, and their hidden "
+        "elements, over the same mesh axes");
   const ShardSpec* of_w1 = w.w1.shard_spec();
   const AxisMask by_expert = of_w1 ? of_w1->over(0) : 0, by_hidden = of_w1 ? of_w1->over(1) : 0;
   Placements lies = x.shard_spec() ? x.shard_spec()->placements() : Placements{};
@@ -277,8 +294,9 @@ Tensor divided_experts(const Tensor& x, const Tensor& ids, const Tensor& weights
   const auto [in, out] = placed(x);
   const Tensor y = through_experts(in, placed(ids).first, placed(weights).first,
                                    {weight(w.w1), weight(w.w2), weight(w.w3), w.activation}, size[0],
-                                   [&](const std::vector<Index>& rows) {
-                                     if (by_expert != 0) return trip_of(rows, *of_w1, travel, in);
+                                   [&](const std::vector<Index>& rows, bool fit) {
+                                     if (by_expert != 0) return trip_of(rows, fit, *of_w1, travel, in);
+                                     check_ids(fit, size[0]);
                                      return std::make_shared<const Trip>(Trip{{}, {}, {rows}, {{0, std::ssize(rows)}}});
                                    });
   return ops::Placed({}, {}, out, added).put(y);
@@ -291,8 +309,8 @@ Tensor mixture_of_experts(const Tensor& x, const Tensor& ids, const Tensor& weig
   ops::check_float(op, x);
   check(ids && weights && w.w1 && w.w2 && w.activation, op, "an input is undefined");
   const Shape &sx = ops::global_shape(x), &si = ops::global_shape(ids), &w1 = ops::global_shape(w.w1);
-  check(sx.rank() >= 1 && w1.rank() == 3 && w1[2] == sx[-1], op, "x is {} and w1 {}, expected [..., C] and [E, F, C]",
-        sx, w1);
+  check(sx.rank() >= 1 && w1.rank() == 3 && w1[0] > 0 && w1[2] == sx[-1], op,
+        "x is {} and w1 {}, expected [..., C] and [E, F, C]", sx, w1);
   Shape tokens = sx;
   tokens[-1] = si.rank() == sx.rank() ? si[-1] : 0;
   check(ids.dtype() == DType::i64 && si == tokens && ops::global_shape(weights) == tokens, op,
@@ -302,8 +320,9 @@ Tensor mixture_of_experts(const Tensor& x, const Tensor& ids, const Tensor& weig
         "w1 is {}, w2 {} and w3 {}, expected [E, F, C], [E, C, F] and [E, F, C] or none", w1, ops::global_shape(w.w2),
         w.w3 ? ops::global_shape(w.w3) : Shape{});
   return ops::as_one_op(op, {&x, &ids, &weights, &w.w1, &w.w2, &w.w3}, {}, [&] {
-    if (ops::is_divided({&x, &ids, &weights, &w.w1, &w.w2})) return divided_experts(x, ids, weights, w);
-    return through_experts(x, ids, weights, w, w1[0], [](const std::vector<Index>& rows) {
+    if (ops::is_divided({&x, &ids, &weights, &w.w1, &w.w2, &w.w3})) return divided_experts(x, ids, weights, w);
+    return through_experts(x, ids, weights, w, w1[0], [](const std::vector<Index>& rows, bool fit) {
+      check_ids(fit, std::ssize(rows));
       return std::make_shared<const Trip>(Trip{{}, {}, {rows}, {{0, std::ssize(rows)}}});
     });
   });

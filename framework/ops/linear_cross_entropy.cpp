@@ -39,7 +39,7 @@ struct Head {
   }
 };
 
-/// Whether all logits and their gradient take no more memory than the weight's gradient, which chunks keep until the
+/// Whether all logits and their gradient have no more elements than the weight, whose gradient chunks keep until the
 /// loss's gradient is known.
 bool is_small(const Head& h) { return 2 * h.rows[0] <= h.rows[1]; }
 

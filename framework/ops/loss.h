@@ -17,8 +17,8 @@ namespace trireme {
 /// [..., C], labels i64 [...] in [0, C) -> scalar: f64 for f64 logits, else f32. Throws Error for any other label, -100
 /// included (see cross_entropy_with()); on a GPU at the next synchronization.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
-/// x, behind which `loss`, a scalar, counts as a part of the step's loss: backward of x starts backward of `loss`, too.
-/// For losses of inner layers. The loss that a Step returns does not contain it. x: floating, of any shape.
+/// Returns x, floating and of any shape. Its backward also starts the backward of `loss`, a scalar of an inner layer,
+/// as if it were added to the step's loss. The loss that a Step returns does not contain it.
 Tensor with_loss(const Tensor& x, const Tensor& loss);
 /// How a loss joins the values of its elements. none: one value per element. sum: their sum over the local rows. mean:
 /// that sum divided by the number of elements of the global batch.

@@ -204,7 +204,7 @@ LlamaOptions llama_options(const std::string& text) {
   o.hidden = member(config, "intermediate_size", Index{11008});
   o.positions = member(config, "max_position_embeddings", o.positions);
   o.vocabulary = member(config, "vocab_size", o.vocabulary);
-  o.eps = member(config, "rms_norm_eps", 1e-6);
+  o.eps = member(config, "rms_norm_eps", mixture ? 1e-5 : 1e-6);
   o.tied = member(config, "tie_word_embeddings", o.tied);
   if (mixture) {
     o.experts = member(config, "num_local_experts", Index{8});

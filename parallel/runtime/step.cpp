@@ -158,10 +158,10 @@ struct Step::Impl {
     const double loss_scale = executor.agreement().scale.value();
     optimizer.set_loss_scale(loss_scale);
     kept.begin(graph.has_value());
-    replayed = graph && !recording && graph->ready(executor, x, y, context, loss_scale);
-    StepContext scaled = replayed ? graph->captured_context(context) : context;
+    StepContext scaled = context;
     scaled.loss_scale = loss_scale;
-    const StepScope scope(std::move(scaled));
+    replayed = graph && !recording && graph->ready(executor, x, y, scaled, loss_scale);
+    const StepScope scope(replayed ? graph->captured_context(scaled) : scaled);
     const Tensor input = replayed ? graph->x() : x;  // gather_weights() before a refusal drops the graph
     const std::string fault = replayed ? executor.run(graph->x(), graph->y(), &*graph) : executor.run(x, y);
     consolidator.end_step();

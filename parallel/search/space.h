@@ -15,10 +15,11 @@ struct LayerSplit {
   /// "one_weird_trick"; empty: layers are not split.
   std::string strategy = {};
   std::vector<Axis> axes = {};      ///< axes that it adds to the mesh: "tensor=2"; none for one_weird_trick
-  bool divides_batch_axis = false;  ///< it splits over axis data (one_weird_trick), and reduces gradients itself
+  bool divides_batch_axis = false,  ///< it splits over axis data (one_weird_trick), and reduces gradients itself
+      experts_over_data = false;    ///< it divides experts over axis data
   bool operator==(const LayerSplit&) const = default;
   /// Whether ranks along axis data have different parts of weights.
-  bool cuts_over_data() const { return divides_batch_axis || strategy.starts_with("experts"); }
+  bool cuts_over_data() const { return divides_batch_axis || experts_over_data; }
   /// Whether images or texts are divided over ranks.
   bool cuts_inputs() const { return strategy.starts_with("spatial") || strategy.starts_with("context"); }
   /// Whether ranks along `axes` process different pixels or tokens of a sample: they sum the gradients of the weights

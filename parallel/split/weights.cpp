@@ -88,6 +88,9 @@ class Leaves {
       if (units >= grid->ranks(over))
         return ShardSpec::of_weight(grid, leaf.shape, leaf.placements, shares.divided_by(1), dim);
     }
+    for (int dim = 0; dim < leaf.shape.rank(); ++dim)  // experts: they are no tokens, which may be cut in another way
+      if ((leaf.placements.over(dim) & grid->context()) != 0)
+        return ShardSpec::of_weight(grid, leaf.shape, leaf.placements, {.tokens = false}, dim);
     return ShardSpec::of_weight(grid, leaf.shape, leaf.placements);
   }
 

@@ -34,9 +34,9 @@ struct SplitOptions {
   /// activations [B, T, C] between products with weights. A sum over ranks is then a reduce-scatter: each rank gets its
   /// share of the tokens.
   bool sequence = false;
-  /// Axes whose ranks have different tokens, and different experts of each MixtureOfExperts (GShard: Lepikhin et al.,
-  /// arXiv 2006.16668): tokens travel to their experts. An axis that cuts neither samples nor weights must be one over
-  /// which the plan divides the batch.
+  /// Axes whose ranks have different experts of each MixtureOfExperts (GShard: Lepikhin et al., arXiv 2006.16668).
+  /// Ranks with different tokens send them to their experts; ranks with the same tokens add what their experts give.
+  /// An axis that cuts neither samples nor weights must be one over which the plan divides the batch.
   std::vector<std::string> experts = {};
   std::vector<WeightPlacement> placements = {};  ///< of weights by name; they have priority over `tensor`
   /// Axis whose ranks have different rows of the batch, and that cuts fully connected layers by their outputs. These

@@ -3,10 +3,12 @@
 
 #include <cmath>
 
+#include "framework/autograd/step_context.h"
 #include "framework/io/weights.h"
 #include "framework/layers/experts.h"
 #include "framework/layers/recompute.h"
 #include "framework/layers/sequential.h"
+#include "framework/ops/loss.h"
 #include "framework/ops/select.h"
 #include "models/text/gpt2.h"
 #include "models/text/llama.h"
@@ -101,7 +103,7 @@ TEST_CASE("experts refuse what does not fit") {
   const ExpertWeights w = some_weights(true);
   const Tensor x = integers({3, width}, 1), weights = integers({3, 2}, 2), ids = Tensor::zeros({3, 2}, DType::i64);
   CHECK_ERROR(mixture_of_experts(x, Tensor::full({3, 2}, count, DType::i64), weights, w), usage, count);
-  CHECK_ERROR(mixture_of_experts(x, Tensor::full({3, 2}, -2, DType::i64), weights, w), usage, -2);
+  CHECK_ERROR(mixture_of_experts(x, Tensor::full({3, 2}, -2, DType::i64), weights, w), usage, count);
   CHECK_ERROR(mixture_of_experts(x, ids, integers({3, 1}, 2), w), usage);
   CHECK_ERROR(mixture_of_experts(integers({3, width + 1}, 1), ids, weights, w), usage, width + 1);
   CHECK_ERROR(mixture_of_experts(x, ids, weights, {w.w1, w.w1, w.w3, relu}), usage);
@@ -179,7 +181,7 @@ TEST_CASE("experts send each token to the rank of its expert and back, and nothi
             rows += from != to && (from == world.rank() || to == world.rank());
           }
       }
-      planned[static_cast<std::size_t>(world.rank())] = 2 * rows * width * 8 + ranks * count * 8;
+      planned[static_cast<std::size_t>(world.rank())] = 2 * rows * width * 8 + ranks * (count + 1) * 8;
     });
     CHECK(sent == planned);
   }
@@ -204,6 +206,13 @@ TEST_CASE("strategy experts refuses what it cannot divide, and says what would w
   CHECK_ERROR(ask("data=2", "experts(axes=expert) | data_parallel", small(4)), usage, "'expert'");
   CHECK_ERROR(ask("data=2", "experts | local_sgd", small(4)), usage, "local_sgd");
   CHECK_ERROR(ask("data=2", "experts | one_weird_trick", small(4)), usage, "one_weird_trick");
+  World::threads(2, [&](World& world) {  // all weights of an expert must be on one rank
+    Mesh mesh(world, {{"tensor", 2}});
+    const Module model =
+        split(FixedChoice(true), mesh, {.placements = {{.weights = {"experts.*.w1"}, .dim = 0, .axis = "tensor"}}});
+    const std::string said = error_of([&] { (void)model(integers({2, width}, 1)); });
+    check(said.find("w1, w2 and w3") != std::string::npos, "test", "it said: {}", said);
+  });
 }
 
 TEST_CASE("an expert with a capacity takes the tokens of a sample with the highest scores") {
@@ -283,6 +292,18 @@ TEST_CASE("a balance loss is the sum over experts of their shares of tokens time
   }
 }
 
+TEST_CASE("the loss of an inner layer is scaled as the step's loss") {
+  if (threads_only()) return;
+  Tensor w = Tensor::full({3}, 2, DType::f64);
+  w.require_grad();
+  StepContext context;
+  context.loss_scale = 8;
+  const StepScope scope(context);
+  Tensor y = with_loss(w * 1.0, sum(w * w));
+  y.backward(Tensor::full({3}, 5, DType::f64));
+  CHECK(w.grad().to_vector() == std::vector<double>(3, 5 + 8 * 4));
+}
+
 TEST_CASE("biases of experts move by the counts of all ranks and micro-batches, to the bit") {
   const auto biases = [&](World& world, const std::string& strategy, const std::string& mesh_text) {
     Mesh mesh(world, parse_mesh(mesh_text));
@@ -293,7 +314,8 @@ TEST_CASE("biases of experts move by the counts of all ranks and micro-batches, 
                 return batch_mean(sum(y * y, {1, 2}));
               },
               Sgd{.lr = 0.1}, mesh, parse_strategy(strategy), {.seed = 2});
-    Loader loader(TensorDataset(uniform({12, 3, width}, -1, 1, 6), Tensor::zeros({12}, DType::i64)),
+    // Steps of 12 and of 5 samples.
+    Loader loader(TensorDataset(uniform({17, 3, width}, -1, 1, 6), Tensor::zeros({17}, DType::i64)),
                   {.batch = 12, .shuffle = true, .seed = 3, .shard = step.shard(), .workers = 0});
     std::vector<double> all;
     for (int epoch = 0; epoch < 6; ++epoch) {

@@ -299,7 +299,7 @@ TEST_CASE("sequence, context and expert parallelism are searched for transformer
     in.space.splits.insert(in.space.splits.end(), splits.begin(), splits.end());
     for (const char* strategy : {"context", "context(mode=ring)"})
       in.space.splits.push_back({strategy, {{"context", 2}}});
-    in.space.splits.push_back({"experts", {}});
+    in.space.splits.push_back({"experts", {}, false, true});
     in.space.recompute = {false, true};
     in.space.host = std::max(2, ranks / 2);
     in.machine.cluster = Cluster{.nodes = {{.count = 4, .devices = in.space.host}},

@@ -159,7 +159,8 @@ class Text(unittest.TestCase):
                 self.assertAlmostEqual(after[step], expected[step], delta=1e-11 * expected[step], msg=(layout, step))
 
     def test_experts_are_evaluated_as_trained(self):
-        words = ["train", "gpt2", "--data", "text", "--data.root", self.file, *settings, "--arch.experts", 3, "--data.windows", 64, "--epochs", 1, "--dtype", "f64"]
+        words = ["train", "gpt2", "--data", "text", "--data.root", self.file, *settings, "--arch.experts", 3, "--data.windows", 64, "--epochs", 1, "--dtype", "f64",
+                 "--data.eval_batch", 1]   # fewer samples than ranks
         lines = []
         for name, layout in ("alone", ["--ranks", 1]), ("apart", ["--mesh", "data=2", "--strategy", "experts | zero(1)"]), ("both", ["--mesh", "data=2,tensor=2", "--strategy", "experts | tensor | zero(2)"]):
             got = run(*words, *layout, "--run.dir", self.dir / name)

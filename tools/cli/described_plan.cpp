@@ -87,9 +87,10 @@ LayerSplit layer_split(const Strategy& of, const std::vector<Axis>& axes) {
   LayerSplit split{.strategy = !of.split.any()             ? ""
                                : !of.split.image.empty()   ? "spatial"
                                : !of.split.context.empty() ? "context"
-                               : !of.split.experts.empty() ? "experts"
+
                                                            : "layers",
-                   .divides_batch_axis = !of.split.one_weird_trick.empty()};
+                   .divides_batch_axis = !of.split.one_weird_trick.empty(),
+                   .experts_over_data = std::ranges::count(of.split.apart_axes(), "data") > 0};
   for (const Axis& axis : axes)
     if (of.split.any() && axis.name != "data") split.axes.push_back(axis);
   return split;

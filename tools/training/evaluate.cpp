@@ -55,6 +55,15 @@ class LossSum {
   MetricState state_;
 };
 
+/// x through all parts, by `how` or one after another.
+Tensor passed(const Tensor& x, const PartsForward::RunPart& run, const Chain& chain, const EvaluateOptions& how) {
+  if (how.forward) return how.forward(x, run);
+  Tensor activation = x;
+  Stashed stashed;
+  for (int p = 0; p < chain.size(); ++p) activation = run(p, std::move(activation), stashed);
+  return activation;
+}
+
 /// Evaluates a language model's loss without logits: the head's product and the loss are one fused op.
 struct FusedHead {
   const Chain& chain;
@@ -68,11 +77,7 @@ struct FusedHead {
       if (p + 1 < chain.size()) return chain.run(p, std::move(activation), stashed);
       return head->loss(activation, labels.to(activation.device()), options);
     };
-    if (how.forward) return how.forward(x, run);
-    Tensor activation = x;
-    Stashed stashed;
-    for (int p = 0; p < chain.size(); ++p) activation = run(p, std::move(activation), stashed);
-    return activation;
+    return passed(x, run, chain, how);
   }
 };
 
@@ -175,10 +180,13 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
         return fused(x, y, options, *chosen.cross_entropy());
       };
       loss.add(batch, of_head, batch.x, static_cast<double>(batch.rows()));
-      if (batch.rows() == 0 && options.forward)
-        (void)options.forward(batch.x, [&](int p, Tensor x, Stashed& stashed) {
-          return p + 1 < chain.size() ? chain.run(p, std::move(x), stashed) : x;
-        });
+      if (batch.rows() == 0 && options.shard)  // the others' layers may need this rank
+        (void)passed(
+            batch.x,
+            [&](int p, Tensor x, Stashed& stashed) {
+              return p + 1 < chain.size() ? chain.run(p, std::move(x), stashed) : x;
+            },
+            chain, options);
       counts.samples += batch.rows();
       continue;
     }

@@ -88,7 +88,8 @@ std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const Str
         if (const LayerSplit split{strategy, {{"context", size}}};
             wanted("context", size) && models(split, false, 2, 1))
           all.push_back(split);
-    if (const LayerSplit split{"experts", {}}; has_experts(model_) && q.ranks > 1 && models(split, false, 2, 2))
+    if (const LayerSplit split{"experts", {}, false, true};
+        has_experts(model_) && q.ranks > 1 && models(split, false, 2, 2))
       all.push_back(split);
     return all;
   }

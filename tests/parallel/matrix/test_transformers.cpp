@@ -326,6 +326,15 @@ std::vector<Row> rows() {
         four.layouts.push_back(
             expert(axes, with(on(w, 2), with(on(c, 2), with(pipeline_of("1f1b", 2, 2), on(data[1], 2))))));
     }
+  for (const std::string cut : {"zigzag", "striped"}) {
+    Row& row =
+        all.emplace_back(Row{fmt::format("experts(axes=data+context), context(mode=ring, cut={}), data_parallel", cut),
+                             "2, 3, 4, 2 x 2",
+                             {}});
+    const Kind c{fmt::format("context(mode=ring, cut={})", cut), "context"};
+    for (const int p : {2, 3, 4}) row.layouts.push_back(expert("context", on(c, p)));
+    row.layouts.push_back(expert("data+context", with(on(c, 2), on(data[0], 2))));
+  }
   Row& gathering = all.emplace_back(Row{"zero(3), prefetch 0 and 3, and reshard=false", "3, 2 x 3", {}});
   for (const char* z : {"zero(3, prefetch=0)", "zero(3, prefetch=3)", "zero(3, reshard=false)"}) {
     gathering.layouts.push_back({z, "data=3"});
