@@ -126,8 +126,9 @@ TEST_CASE("experts on ranks give the bits of one rank on whole numbers") {
     Mesh mesh(world, {{"data", world.size()}});
     Sequential model;
     model.add("chosen", FixedChoice(gated));
-    Step step(model, [](const Tensor& y, const Tensor&) { return batch_mean(sum(y, {1})); }, Sgd{.lr = 1}, mesh,
-              divided ? experts() | data_parallel() : data_parallel(), {.initialize = false});
+    Step step(
+        model, [](const Tensor& y, const Tensor&) { return batch_mean(sum(y, {1})); }, Sgd{.lr = 1}, mesh,
+        divided ? experts() | data_parallel() : data_parallel());
     const auto [begin, end] = share(8, world.rank(), world.size());
     std::vector<double> all;
     leave_nan();
@@ -298,11 +299,12 @@ TEST_CASE("one token more than the mean moves a bias, however many tokens there 
     layer.as<MixtureOfExperts>()->gate.weight.copy_from(one_each);
     Sequential model;
     model.add("moe", layer);
-    Step step(model,
-              [](const Tensor& y, const Tensor&) {
-                return batch_mean(sum(y * y, {1, 2}));
-              },
-              Sgd{.lr = 1e-6}, mesh, experts() | data_parallel(), {.initialize = false});
+    Step step(
+        model,
+        [](const Tensor& y, const Tensor&) {
+          return batch_mean(sum(y * y, {1, 2}));
+        },
+        Sgd{.lr = 1e-6}, mesh, experts() | data_parallel());
     const auto [begin, end] = share(4, world.rank(), world.size());
     for (int i = 0; i < 2; ++i) (void)step(x.rows(begin, end), Tensor::zeros({end - begin}, DType::i64));
     return step.parameters().buffers().at(0).tensor.to_vector();
@@ -319,15 +321,15 @@ TEST_CASE("experts that are computed again choose the same ones, and count their
     World alone;
     Mesh mesh(alone, {{"data", 1}});
     Module layer = MixtureOfExperts(width, hidden, {.experts = count, .balance = 0.1, .bias_rate = 0.01});
-    initialize(layer, 4);
+    Module model = Sequential{Linear(width, width), again ? Module(Recompute(layer)) : layer};
+    initialize(model, 4);
     if (equal_scores) layer.as<MixtureOfExperts>()->gate.weight.copy_from(Tensor::zeros({count, width}));
-    Sequential model;
-    model.add("before", Linear(width, width)).add("moe", again ? Module(Recompute(layer)) : layer);
-    Step step(model,
-              [](const Tensor& y, const Tensor&) {
-                return batch_mean(sum(y * y, {1, 2}));
-              },
-              Sgd{.lr = 0.1}, mesh, accumulate(2), {.initialize = false});
+    Step step(
+        model,
+        [](const Tensor& y, const Tensor&) {
+          return batch_mean(sum(y * y, {1, 2}));
+        },
+        Sgd{.lr = 0.1}, mesh, accumulate(2));
     std::vector<double> all;
     for (int i = 0; i < 4; ++i) {
       all.push_back(step(uniform({4, 3, width}, -1, 1, 6), Tensor::zeros({4}, DType::i64)).item());
