@@ -248,6 +248,25 @@ TEST_CASE("a balance loss is the sum over experts of their shares of tokens time
   }
 }
 
+TEST_CASE("a scale of the loss scales balance losses, too") {
+  if (threads_only()) return;
+  const auto train = [](double scale) {
+    World alone;
+    Module model =
+        Sequential{Linear(width, width), MixtureOfExperts(width, hidden, {.experts = count, .balance = 0.5})};
+    initialize(model, 4);
+    Step step(convert(model, DType::f64),
+              [](const Tensor& y, const Tensor&) {
+                return batch_mean(sum(y * y, {1, 2}));
+              },
+              Sgd{.lr = 0.5}, alone, {}, {.loss_scale = scale});
+    const Tensor x = uniform({4, 3, width}, -1, 1, 6, DType::f64);
+    for (int i = 0; i < 3; ++i) (void)step(x, Tensor::zeros({4}, DType::i64));
+    return step.parameters().values().blocks().at(0).to_vector();
+  };
+  CHECK(train(1024) == train(0));
+}
+
 TEST_CASE("biases of experts move by the counts of all ranks and micro-batches, to the bit") {
   const auto biases = [&](World& world, const std::string& strategy, const std::string& mesh_text) {
     Mesh mesh(world, parse_mesh(mesh_text));
