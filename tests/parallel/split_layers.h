@@ -1,6 +1,8 @@
 // A layer whole and split over ranks, compared bit by bit on integers.
 #pragma once
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
@@ -15,6 +17,15 @@ inline Tensor integers(const Shape& shape, std::uint64_t seed) {
   std::vector<double> v(static_cast<std::size_t>(shape.numel()));
   for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>(test::mix(seed * 7919 + i) % 7) - 3;
   return Tensor::of(v, shape, DType::f64);
+}
+
+/// Small blocks of memory that are allocated next hold NaN, so that a number shows which nothing has written.
+inline void leave_nan() {
+  std::vector<Tensor> blocks;
+  for (Index unit = 8; unit <= 64; unit *= 2)  // the allocator's sizes: multiples of 64 bytes, then of more
+    for (Index n = unit == 8 ? 1 : 9; n <= 16; ++n)
+      for (int i = 0; i < 6; ++i)
+        blocks.push_back(Tensor::full({n * unit}, std::numeric_limits<double>::quiet_NaN(), DType::f64));
 }
 
 inline Tensor cut(const Tensor& whole, const Box& box) {
