@@ -117,6 +117,14 @@ int predict_step_main(int argc, char** argv) {
   if (config.model == "gpt2_124m") {
     config.model = "gpt2";
     config.data.context = 256;
+  } else if (config.model == "gpt2_experts") {
+    config.model = "gpt2";
+    config.arch.layers = 4;
+    config.arch.heads = 8;
+    config.arch.width = 512;
+    config.arch.experts = 8;
+    config.arch.vocabulary = 8192;
+    config.data.context = 256;
   } else if (config.model == "gpt2") {
     config.arch.layers = 4;
     config.arch.heads = 4;

@@ -3,6 +3,7 @@
 //   text_step [--model gpt2] [--layers L] [--heads H] [--width C] [--context T] [--vocabulary V] [--batch B] [--steps
 //   N]
 //   [--warmup N] [--threads T] [--bias 0|1] [--activation NAME] [--dtype f32|bf16]
+//   --decode P: times new tokens instead, after a prompt of P tokens. N are counted.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -33,13 +34,30 @@ double product_rate(DType dtype) {
   return best;
 }
 
+/// Greedy tokens after a prompt, one by one.
+void decode(Module& model, const std::vector<Index>& prompt, Index warmup, Index steps, Index context, double base) {
+  std::vector<double> times;
+  auto start = Clock::now();
+  std::uint64_t sum = 0;
+  generate(model, {prompt}, {.tokens = 1 + warmup + steps, .temperature = 0, .context = context}, [&](Index, Index id) {
+    times.push_back(milliseconds(start));
+    start = Clock::now();
+    sum += static_cast<std::uint64_t>(id);
+    return true;
+  });
+  times.erase(times.begin(), times.begin() + 1 + warmup);
+  std::sort(times.begin(), times.end());
+  std::printf("{\"median_ms\": %.3f, \"min_ms\": %.3f, \"ids\": %llu, \"peak_mb\": %.1f, \"base_mb\": %.1f}\n",
+              median(times), times[0], static_cast<unsigned long long>(sum), peak_megabytes(), base);
+}
+
 }  // namespace
 
 int text_step_main(int argc, char** argv) {
   std::map<std::string, std::string> o{
-      {"--model", "gpt2"},       {"--layers", "0"},    {"--heads", "0"},  {"--width", "0"},  {"--context", "1024"},
-      {"--vocabulary", "50257"}, {"--batch", "1"},     {"--steps", "10"}, {"--warmup", "2"}, {"--threads", "0"},
-      {"--bias", "-1"},          {"--activation", ""}, {"--dtype", "f32"}};
+      {"--model", "gpt2"},       {"--layers", "0"},    {"--heads", "0"},   {"--width", "0"},  {"--context", "1024"},
+      {"--vocabulary", "50257"}, {"--batch", "1"},     {"--steps", "10"},  {"--warmup", "2"}, {"--threads", "0"},
+      {"--bias", "-1"},          {"--activation", ""}, {"--dtype", "f32"}, {"--decode", "0"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   const auto number = [&](const char* name) { return static_cast<Index>(std::stoll(o.at(name))); };
   const Index batch = number("--batch"), tokens = number("--context"), vocabulary = number("--vocabulary");
@@ -78,6 +96,11 @@ int text_step_main(int argc, char** argv) {
     y = ids({batch}, options.classes, 1);
   }
   if (half && !row.text) x = x.to(DType::bf16);
+  if (number("--decode") > 0) {
+    decode(model, {x.data<std::int64_t>(), x.data<std::int64_t>() + number("--decode")}, number("--warmup"),
+           number("--steps"), tokens, base);
+    return 0;
+  }
   Step step(model, cross_entropy, AdamW{.lr = 1e-3, .beta2 = 0.99, .weight_decay = 0.1}, world, Strategy{},
             {.optimizer = {.clip_norm = 1}});
   std::vector<double> times;

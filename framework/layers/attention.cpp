@@ -12,8 +12,11 @@ AttentionHeads::AttentionHeads(Index width, Index heads, const SelfAttentionOpti
   check(kv_heads_ > 0 && heads % kv_heads_ == 0, op,
         "{} heads of keys and values do not divide the {} of queries: choose a divisor", kv_heads_, heads);
   check(o.dropout >= 0 && o.dropout < 1, op, "dropout is {}, expected 0 <= dropout < 1", o.dropout);
+  check(o.window >= 0 && (o.window == 0 || o.causal), op,
+        "a window of {} tokens{}, expected 0, or a positive number with causal", o.window,
+        o.causal ? "" : " without causal");
   size_ = width / heads;
-  options_ = {.causal = o.causal, .scale = o.scale, .dropout = o.dropout, .alibi = o.alibi};
+  options_ = {.causal = o.causal, .window = o.window, .scale = o.scale, .dropout = o.dropout, .alibi = o.alibi};
 }
 
 Shares AttentionHeads::packed_shares() const {

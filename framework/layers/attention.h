@@ -10,6 +10,7 @@ namespace trireme {
 struct SelfAttentionOptions {
   Index kv_heads = 0;   ///< heads of keys and values, a divisor of heads (grouped queries, arXiv 2305.13245); 0: heads
   bool causal = false;  ///< a token attends to itself and earlier tokens only
+  Index window = 0;     ///< with causal: a token attends to itself and the window - 1 before it; 0: to all before it
   double dropout = 0;   ///< dropout probability of the attention probabilities in training, in [0, 1)
   bool alibi = false;   ///< adds a bias that decreases linearly with the distance (ALiBi, arXiv 2108.12409)
   double scale = 0;     ///< factor of the products q k^T; 0: 1 / sqrt(D)

@@ -16,15 +16,41 @@ namespace {
 /// The step of x's batch as a number that ranks average without rounding.
 double step_of(const Tensor& x) { return static_cast<double>(batch_of(x).step % 4096 + 1); }
 
+/// i64 [E]: 0, 1, ... on a device.
+Tensor numbers(Index experts, Device device) {
+  const Tensor t = Tensor::empty({experts}, DType::i64);
+  for (Index e = 0; e < experts; ++e) t.data<Index>()[e] = e;
+  return t.to(device);
+}
+/// [..., E]: 1 where an expert is among ids [..., K], else 0.
+Tensor chosen_of(const Tensor& ids, Index experts, DType type) {
+  return sum(eq(unsqueeze(ids, -1), numbers(experts, ids.device())).to(type), {-2});
+}
+
+/// ids [N, ..., K] with -1 where an expert has no room. scores [N, ..., E].
+Tensor within_capacity(const Tensor& ids_given, const Tensor& scores_given, double capacity) {
+  const Tensor scores = gathered(scores_given.detach()), ids = gathered(ids_given);
+  const Index samples = scores.dim(0), experts = scores.dim(-1), slots = ids.dim(-1);
+  if (scores.numel() == 0) return ids_given;
+  const Index tokens = scores.numel() / samples / experts;
+  const auto most =
+      static_cast<Index>(std::ceil(capacity * static_cast<double>(slots * tokens) / static_cast<double>(experts)));
+  if (most >= tokens) return ids_given;
+  const Tensor flat = ids.reshape({samples, tokens, slots}), chosen = chosen_of(flat, experts, scores.dtype());
+  const Tensor first = topk(where(eq(chosen, 0), -1, scores.reshape(chosen.shape())), most, 1).index;
+  const Tensor kept = scatter_add(Tensor::zeros(chosen.shape(), chosen.dtype(), chosen.device()), first,
+                                  Tensor::full(first.shape(), 1, chosen.dtype(), chosen.device()), 1);
+  return where(eq(gather(kept, flat, -1), 0).reshape(ids.shape()), Tensor::full({}, -1, DType::i64, ids.device()),
+               ids_given);
+}
+
 /// The sequence-wise balance loss without its weight. scores [N, ..., E], ids [N, ..., K].
 Tensor imbalance(const Tensor& scores, const Tensor& ids) {
   const Shape& shape = ops::global_shape(scores);
   const Index experts = shape[-1], tokens = std::max<Index>(1, shape.product(1, shape.rank() - 1));
   std::vector<int> axes;
   for (int i = 1; i + 1 < shape.rank(); ++i) axes.push_back(i);
-  const Tensor numbers = Tensor::empty({experts}, DType::i64);
-  for (Index e = 0; e < experts; ++e) numbers.data<Index>()[e] = e;
-  const Tensor chosen = sum(eq(unsqueeze(ids, -1), numbers.to(ids.device())).to(scores.dtype()), {-2});
+  const Tensor chosen = chosen_of(ids, experts, scores.dtype());
   const double n = static_cast<double>(tokens), slots = static_cast<double>(ops::global_shape(ids)[-1]);
   const Tensor f = scale(sum(chosen, axes), static_cast<double>(experts) / (slots * n)),
                p = scale(sum(scores, axes), 1 / n);
@@ -39,8 +65,8 @@ MixtureOfExperts::MixtureOfExperts(Index width, Index hidden, const MixtureOptio
         hidden, o.shared);
   check(o.top_k >= 1 && o.top_k <= o.experts, "experts", "top_k is {}, expected 1 to {}, the number of experts",
         o.top_k, o.experts);
-  check(o.balance >= 0 && o.bias_rate >= 0, "experts", "balance is {} and bias_rate {}, expected at least 0", o.balance,
-        o.bias_rate);
+  check(o.capacity >= 0 && o.balance >= 0 && o.bias_rate >= 0, "experts",
+        "capacity is {}, balance {} and bias_rate {}, expected at least 0", o.capacity, o.balance, o.bias_rate);
   weights = {.w1 = o.init.make({o.experts, hidden, width}, 1),
              .w2 = o.init_w2.make({o.experts, width, hidden}, 2),
              .w3 = o.gated ? o.init.make({o.experts, hidden, width}, 3) : Tensor(),
@@ -63,7 +89,8 @@ Tensor MixtureOfExperts::operator()(const Tensor& x) const {
   const Tensor ids = topk(bias ? scores.detach() + bias.to(scores.dtype()) : scores.detach(), options.top_k).index;
   if (counts) count(x, ids);
   const Tensor best = gather(scores, ids, -1);
-  Tensor y = mixture_of_experts(x, ids, best / sum(best, {-1}, true), weights);
+  const Tensor taken = options.capacity > 0 ? within_capacity(ids, scores, options.capacity) : ids;
+  Tensor y = mixture_of_experts(x, taken, best / sum(best, {-1}, true), weights);
   if (!shared.empty()) {
     const Tensor hidden = options.activation(shared[0](x));
     y = y + shared[1](shared.size() > 2 ? hidden * shared[2](x) : hidden);

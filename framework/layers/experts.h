@@ -12,6 +12,10 @@ struct MixtureOptions {
   Tensor (*activation)(const Tensor&) = silu;  ///< between the products of an expert
   bool gated = true;                           ///< whether experts have a w3 (SwiGLU: arXiv 2002.05202)
   Index shared = 0;                            ///< hidden elements of one more expert, which all tokens use; 0: none
+  /// Capacity factor: of each sample an expert takes at most ceil(capacity K T / E) of the T tokens, those with the
+  /// highest scores (equal ones: the first); the others go without it (GShard, whose groups are samples here, so that
+  /// the division of the batch changes nothing). x is [N, ..., C]. 0: experts take all tokens.
+  double capacity = 0;
   /// Weight of the sequence-wise balance loss (DeepSeek-V3, arXiv 2412.19437, section 2.1.2), which is the same for any
   /// division of the batch: for each sample the sum over e of f_e P_e, where f_e is E / K times the share of its tokens
   /// that go to expert e, and P_e the mean score; the mean over the samples of the global batch. x is [N, ..., C].
@@ -27,8 +31,7 @@ struct MixtureOptions {
 /// x [..., C] -> the same shape: a router scores the experts for each token by softmax, in f32 (f64 for f64 data); the
 /// token goes through the K with the highest scores (equal ones: the lowest index first), whose results are added with
 /// these scores, divided by their sum. Names are Mixtral's: "gate.weight" [E, C], "experts.*.w1.weight". Strategy
-/// experts() divides the experts over ranks. The shared expert's result is added. An expert may get no token; none is
-/// dropped.
+/// experts() divides the experts over ranks. The shared expert's result is added. An expert may get no token.
 struct MixtureOfExperts {
   /// width: C; hidden: F, the hidden elements of each expert. Throws Error for sizes below 1 and a top_k outside of
   /// [1, E].

@@ -32,15 +32,18 @@ Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
                          .whole = by_group ? "ud" : "udg"};
   const std::vector<Tensor> operands{q, k, v, lengths, q_starts};
   const ops::Placed p = by_group ? ops::place(rule, operands, {}, {{'g', sk[2]}}) : ops::place(rule, operands);
-  const Shape at = p.spec(0).box().at;
-  const AttentionPart here{.head_at = at[2], .all_heads = sq[2], .query_at = at[1], .all_queries = sq[1]};
+  const Index head = p.spec(0).runs(2)[0].first;
+  const AttentionPart here{.head_at = head,
+                           .all_heads = sq[2],
+                           .queries = ops::tokens_of(p.spec(0), 1, p.spec(0).mesh().place()),
+                           .all_queries = sq[1]};
   const auto attend = [&](const Tensor& keys, const Tensor& values) {
     return p.put(ring ? ops::ring_attention(p, o, here, keys, values)
                       : attention_of(p[0], keys, values, o, p[3], p[4], here));
   };
   if (by_group || p[0].dim(2) == sq[2]) return attend(p[1], p[2]);
   const Tensor ids = Tensor::empty({p[0].dim(2)}, DType::i64);  // of the group of each head
-  for (Index h = 0; h < ids.numel(); ++h) ids.data<Index>()[h] = (at[2] + h) / (sq[2] / sk[2]);
+  for (Index h = 0; h < ids.numel(); ++h) ids.data<Index>()[h] = (head + h) / (sq[2] / sk[2]);
   const Tensor groups = ids.to(q.device());
   return attend(take(p[1], groups, 2), take(p[2], groups, 2));
 }
@@ -59,7 +62,7 @@ Tensor exchanged_attention(const Tensor& q, const Tensor& k, const Tensor& v, co
         ranks, all, all);
   const auto by_heads = [&](const Tensor& x, Index unit) {
     const ShardSpec& spec = *x.shard_spec();
-    Shares shares;
+    Shares shares{.tokens = false};
     if (unit > 1) shares.ranges = {{spec.global_shape()[2], unit}};
     return relayout(x, *spec.with(spec.global_shape(), spec.placements().with(2, spec.over(2) | context), shares, 2));
   };
@@ -154,10 +157,10 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
   // A ShardSpec has uneven shares of one dimension only.
   f.factors[2].whole = qkv.shard_spec()->shared_dim() == 0;
   const ops::Placed p = ops::place(op, f, {qkv, lengths});
-  const std::vector<Box> boxes = p.out().boxes();
   const bool parts = p.out().over(2) != 0;
-  const Index mine = parts ? boxes[0].size[2] : heads;
-  const AttentionPart here{.head_at = parts ? boxes[0].at[2] : 0, .all_heads = heads};
+  const auto [begin, end] = p.out().runs(2)[0];
+  const Index mine = parts ? end - begin : heads;
+  const AttentionPart here{.head_at = parts ? begin : 0, .all_heads = heads};
   const Tensor y = packed_attention_of(p[0], mine, mine * kv_heads / heads, o, p[1], here);
   Shape whole = ops::global_shape(qkv);
   whole[2] = heads;

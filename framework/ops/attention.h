@@ -8,6 +8,7 @@ namespace trireme {
 /// Options of attention().
 struct AttentionOptions {
   bool causal = false;      ///< a query attends to keys at its own and earlier positions: k_pos <= q_pos
+  Index window = 0;         ///< with causal: q_pos - window < k_pos, too (Beltagy et al., arXiv 2004.05150); 0: not
   double scale = 0;         ///< factor of the products q k^T; 0: 1 / sqrt(D)
   double dropout = 0;       ///< probability in training that an attention probability becomes 0, in [0, 1)
   std::uint64_t layer = 0;  ///< key of the layer, from which masks are drawn (StateVisitor::random)

@@ -28,7 +28,11 @@ struct AttentionCall {
                 const Tensor& starts_given)
       : lengths(per_sample(op, "lengths", lengths_given, x)), q_starts(per_sample(op, "q_starts", starts_given, x)) {
     check(o.dropout >= 0 && o.dropout < 1, op, "a dropout of {} lies outside [0, 1)", o.dropout);
+    check(o.window >= 0 && (o.window == 0 || o.causal), op,
+          "got a window of {} for {} attention, expected 0, or a positive number for causal attention", o.window,
+          o.causal ? "causal" : "full");
     args.causal = o.causal;
+    args.window = o.window;
     args.scale = o.scale == 0 ? 1 / std::sqrt(static_cast<double>(x.dim(-1))) : o.scale;
     args.alibi = o.alibi;
     args.q_at = o.q_at;
@@ -38,10 +42,7 @@ struct AttentionCall {
     samples = ops::sample_ids(op, x);
   }
   /// The operands are this part.
-  void add(const AttentionPart& part) {
-    args.part = part;
-    args.q_at += part.query_at - part.key_at;
-  }
+  void add(const AttentionPart& part) { args.part = part; }
   AttentionArgs with() const {
     AttentionArgs all = args;
     all.lengths = lengths;
@@ -50,6 +51,19 @@ struct AttentionCall {
     return all;
   }
 };
+
+/// Which tokens of a text the rank at a place has, along a dimension of `spec`.
+inline TokenMap tokens_of(const ShardSpec& spec, int dim, const std::vector<int>& place) {
+  const auto runs = spec.runs(dim, place);
+  TokenMap map{.first = runs[0].first};
+  if (runs.size() > 2) {
+    map.step = runs[1].first - runs[0].first;
+  } else if (runs.size() == 2) {
+    map.turn = runs[0].second - runs[0].first;
+    map.jump = runs[1].first - runs[0].second;
+  }
+  return map;
+}
 
 /// [N, H, T, 2] of x [N, T, heads, D].
 inline Tensor attention_statistics(const Tensor& x, Index heads) {

@@ -51,26 +51,22 @@ Tensor divided_dropout(const Tensor& x, double p, std::uint64_t layer) {
   while (last > 0 && spec.over(last) == 0) --last;
   const auto put = [&](const Tensor& y) { return y.with_shard_spec(spec.shared_from_this()); };
   if (last == 0) return put(ops::dropout_rows(plain(x), ops::sample_ids("dropout", x), {}, p, ops::mask_key(x, layer)));
-  std::vector<Box> boxes = spec.boxes();
   // For each row of the mask: its sample, and the number of its first element in the whole sample.
   const Index run = x.shape().product(last + 1, x.rank()), per_sample = x.shape().product(1, last + 1);
   const Index rows = x.dim(0) * per_sample;
-  const bool joined = boxes.size() == 1;  // a whole stretch of `last` is one row of the mask
+  const bool joined = spec.runs(last).size() == 1;  // a whole stretch of `last` is one row of the mask
   const Index stretch = joined ? x.dim(last) : 1;
   const Tensor ids = ops::sample_ids("dropout", x).to(cpu());
   const Tensor sample = Tensor::empty({rows / std::max<Index>(1, stretch)}, DType::i64), first = Tensor::like(sample);
-  std::vector<Index> places;  // in the whole, of the cells of the block's dimension shared_dim()
-  const int shared = spec.shared_dim();
-  for (const Box& box : boxes)
-    for (Index i = 0; shared >= 0 && i < box.size[shared]; ++i) places.push_back(box.at[shared] + i);
-  const auto place = [&](int dim, Index i) {
-    return dim == shared ? places[static_cast<std::size_t>(i)] : boxes[0].at[dim] + i;
-  };
+  std::vector<std::vector<Index>> places(static_cast<std::size_t>(last) + 1);  // in the whole, of the block's cells
+  for (int dim = 1; dim <= last; ++dim)
+    for (const auto& [begin, end] : spec.runs(dim))
+      for (Index i = begin; i < end; ++i) places[static_cast<std::size_t>(dim)].push_back(i);
   for (Index row = 0; row < sample.numel(); ++row) {
     const Index cell = row * stretch;
     Index rest = cell % per_sample, at = 0, stride = 1;
     for (int dim = last; dim > 0; --dim) {
-      at += place(dim, rest % x.dim(dim)) * stride;
+      at += places[static_cast<std::size_t>(dim)][static_cast<std::size_t>(rest % x.dim(dim))] * stride;
       rest /= x.dim(dim);
       stride *= spec.global_shape()[dim];
     }

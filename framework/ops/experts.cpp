@@ -150,32 +150,34 @@ Tensor travelled(const Tensor& x, const std::shared_ptr<const Trip>& t, bool bac
 
 /// The pairs of token and expert, by expert and token.
 struct SortedPairs {
-  Tensor token,             ///< i64 [pairs]: row of x
-      place;                ///< i64 [pairs]: where each pair, by token and slot, is in this order
+  Tensor token,  ///< i64 [pairs that have an expert]: row of x
+      place;     ///< i64 [pairs]: where each pair, by token and slot, is in this order; without expert: behind
   std::vector<Index> rows;  ///< of each expert
 };
 SortedPairs sorted_pairs(const Tensor& ids, Index experts) {
   const Index pairs = ids.numel(), slots = ids.dim(-1);
-  SortedPairs s{Tensor::empty({pairs}, DType::i64), Tensor::empty({pairs}, DType::i64),
-                std::vector<Index>(static_cast<std::size_t>(experts), 0)};
   const Tensor host = ids.detach().to(cpu());
   const auto expert_of = [&](Index pair) {  // a dry run reads no ids: all experts get as many tokens
-    if (is_dry_run()) return static_cast<std::size_t>(pair * experts / pairs);
+    if (is_dry_run()) return pair * experts / pairs;
     const Index e = host.data<Index>()[pair];
-    check(e >= 0 && e < experts, "experts", "id {} is outside of [0, {})", e, experts);
-    return static_cast<std::size_t>(e);
+    check(e >= -1 && e < experts, "experts", "id {} is outside of [-1, {})", e, experts);
+    return e;
   };
-  for (Index i = 0; i < pairs; ++i) ++s.rows[expert_of(i)];
-  std::vector<Index> next(s.rows.size(), 0);
-  std::partial_sum(s.rows.begin(), s.rows.end() - 1, next.begin() + 1);
+  std::vector<Index> rows(static_cast<std::size_t>(experts), 0), next = rows;
+  Index all = 0;
+  for (Index i = 0; i < pairs; ++i)
+    if (const Index e = expert_of(i); e >= 0) {
+      ++rows[static_cast<std::size_t>(e)];
+      ++all;
+    }
+  std::partial_sum(rows.begin(), rows.end() - 1, next.begin() + 1);
+  const Tensor token = Tensor::empty({all}, DType::i64), place = Tensor::empty({pairs}, DType::i64);
   for (Index i = 0; i < pairs; ++i) {
-    const Index at = next[expert_of(i)]++;
-    s.token.data<Index>()[at] = i / slots;
-    s.place.data<Index>()[i] = at;
+    const Index e = expert_of(i), at = e < 0 ? all : next[static_cast<std::size_t>(e)]++;
+    if (e >= 0) token.data<Index>()[at] = i / slots;
+    place.data<Index>()[i] = at;
   }
-  s.token = s.token.to(ids.device());
-  s.place = s.place.to(ids.device());
-  return s;
+  return {token.to(ids.device()), place.to(ids.device()), std::move(rows)};
 }
 
 /// The trip of this rank's rows, over the ranks along `axes`, of which each has some experts.
@@ -218,7 +220,8 @@ Tensor through_experts(const Tensor& x, const Tensor& ids, const Tensor& weights
   const Tensor in = travelled(separate(sent), trip, false);
   Tensor hidden = w.activation(grouped_linear(in, w.w1, rows));
   if (w.w3) hidden = hidden * grouped_linear(in, w.w3, rows);
-  const Tensor out = travelled(grouped_linear(hidden, w.w2, rows), trip, true);
+  Tensor out = travelled(grouped_linear(hidden, w.w2, rows), trip, true);
+  if (pairs.token.numel() < ids.numel()) out = concat({out, Tensor::zeros({1, width}, out.dtype(), out.device())}, 0);
   const DType exact = ops::accumulator(x.dtype());
   const Tensor each = take(out, pairs.place).reshape({tokens, slots, width}).to(exact);
   const Tensor y = sum(each * separate(weights.to(exact).reshape({tokens, slots, 1})), {1});

@@ -1,4 +1,5 @@
-// Linear layer and cross-entropy in chunks of rows: loss and gradients without all logits.
+// Linear layer and cross-entropy: few rows as a whole, others in chunks, which give loss and gradients without all
+// logits.
 #include <cmath>
 
 #include "framework/ops/help.h"
@@ -37,6 +38,37 @@ struct Head {
     return v;
   }
 };
+
+/// Whether all logits and their gradient take no more memory than the weight's gradient, which chunks keep until the
+/// loss's gradient is known.
+bool is_small(const Head& h) { return 2 * h.rows[0] <= h.rows[1]; }
+
+/// The loss of each row, [rows], and the backward of their sum: gradients are computed where they belong.
+std::pair<Tensor, BackwardFn> run_whole(const Head& h, double share) {
+  const Index rows = h.rows[0];
+  const Shape all{rows, h.vocabulary()};
+  const Device device = h.x.device();
+  const Tensor each = Tensor::empty({rows}, h.sums, device), logits = Tensor::empty(all, h.sums, device);
+  const Tensor log_z = h.options.z_loss > 0 ? Tensor::empty({rows}, h.sums, device) : Tensor{};
+  const View label = h.labels_of(0, rows);
+  launch<kernel::Linear>(logits, h.rows_of(h.x, 0, rows), h.weights.w, h.weights.bias, false);
+  launch<kernel::CrossEntropy>(each, logits, log_z ? log_z.view() : View{}, logits, label, h.options);
+  return {each, [=, x = SavedTensor(h.x), w = SavedTensor(h.weights.w), labels = SavedTensor(h.labels),
+                 options = h.options, flat = h.rows](const Tensor& dy, Gradients& g) {
+            const Tensor by = Tensor::like(dy);
+            launch<kernel::Axpby>(by, dy, share, 0.0);
+            Tensor dz = Tensor::like(logits);
+            launch<kernel::CrossEntropyBackward>(dz, logits, log_z ? log_z.view() : View{}, ops::shaped(labels, {rows}),
+                                                 by, options);
+            const Tensor input = x.get();
+            if (input.dtype() != dz.dtype()) dz = dz.to(input.dtype());
+            write_grad(g, 0,
+                       [&](const Tensor& dx) { launch<kernel::LinearBackwardInput>(ops::shaped(dx, flat), dz, w); });
+            ops::give_weight_and_bias(g, 1, 2, dz.view(), [&](const View& dw, const View& db, bool accumulate) {
+              launch<kernel::LinearBackwardWeight>(dw, db, ops::shaped(input, flat), dz, accumulate);
+            });
+          }};
+}
 
 /// Gradients of the sum of all rows' losses; undefined where none is wanted.
 struct HeadGradients {
@@ -142,6 +174,13 @@ Tensor ops::linear_cross_entropy_in_chunks(const Tensor& x, const Tensor& w, con
   const double share = o.reduction == Reduction::sum ? 1 : ops::share_of_row(op, x, labels, o);
   Tensor loss = Tensor::empty({}, h.sums, x.device());
   const bool recorded = needs_record(op, loss, {&x, &h.weights.leaf_w, &h.weights.leaf_bias});
+  const std::vector<Tensor> inputs{x, h.weights.leaf_w, h.weights.leaf_bias};
+  if (recorded && chunk == 0 && h.rows[0] > 0 && is_small(h)) {
+    auto [each, backward] = run_whole(h, share);
+    ops::sum_to(loss, each);
+    launch<kernel::Axpby>(loss, loss, share, 0.0);
+    return record(op, std::move(loss), inputs, o, std::move(backward));
+  }
   HeadGradients gradients;
   const auto wanted = [&](const Tensor& t) { return recorded && t && t.requires_grad(); };
   if (wanted(x)) gradients.dx = Tensor::like(x);
@@ -155,7 +194,6 @@ Tensor ops::linear_cross_entropy_in_chunks(const Tensor& x, const Tensor& w, con
     launch<kernel::Axpby>(loss, loss, share, 0.0);
   }
   if (!recorded) return loss;
-  const std::vector<Tensor> inputs{x, h.weights.leaf_w, h.weights.leaf_bias};
   return record(op, std::move(loss), inputs, o, [kept = std::move(gradients), share](const Tensor& dy, Gradients& g) {
     const Tensor by = Tensor::like(dy);
     launch<kernel::Axpby>(by, dy, share, 0.0);

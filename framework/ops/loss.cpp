@@ -180,7 +180,7 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
   const Tensor labels = p[1];
   if (axes == 0) return summed(fused_cross_entropy(p[0], labels, o, share), spec.mesh(), over_rows);
   const DType type = ops::accumulator(logits.dtype());
-  const Index first = spec.box().at[global.rank() - 1], classes = global[-1];
+  const Index first = spec.runs(global.rank() - 1)[0].first, classes = global[-1];
   const Tensor in = p[0];
   Tensor loss, z, sum, counted, at, here, log_z;
   {

@@ -25,17 +25,23 @@ std::vector<Tensor> packed(const Route& route, const Tensor& x, const Shape& ori
 
 Route route(std::span<const std::vector<Box>> have, std::span<const std::vector<Box>> want, int me) {
   Route r;
-  const auto add = [](std::vector<Route::Piece>& to, int peer, const std::vector<Box>& from,
-                      const std::vector<Box>& at) {
-    for (const Box& a : from)
-      for (const Box& b : at)
-        if (const Box box = intersect(a, b); !box.empty()) to.push_back({peer, box});
-  };
   const auto mine = static_cast<std::size_t>(me);
-  for (std::size_t peer = 0; peer < have.size(); ++peer) {
-    if (peer == mine) continue;
-    add(r.sends, static_cast<int>(peer), have[mine], want[peer]);
-    add(r.recvs, static_cast<int>(peer), have[peer], want[mine]);
+  const auto each = [](const std::vector<Box>& from, const std::vector<Box>& to, auto&& f) {
+    for (std::size_t i = 0; i < from.size(); ++i)
+      for (std::size_t k = 0; k < to.size(); ++k)
+        if (const Box box = intersect(from[i], to[k]); !box.empty()) f(box, i, k);
+  };
+  for (std::size_t p = 0; p < have.size(); ++p) {
+    if (p == mine) continue;
+    const int peer = static_cast<int>(p);
+    each(have[mine], want[p], [&](const Box& box, std::size_t i, std::size_t) {
+      r.sends.push_back({peer, box});
+      r.from.push_back(i);
+    });
+    each(have[p], want[mine], [&](const Box& box, std::size_t, std::size_t k) {
+      r.recvs.push_back({peer, box});
+      r.to.push_back(k);
+    });
   }
   return r;
 }
@@ -102,36 +108,84 @@ AxisMask travelling(const ShardSpec& have, const ShardSpec& want) {
   return travel;
 }
 
+/// A move of blocks between the ranks of a line: each sends a message to each, with all boxes for it.
+class Move {
+ public:
+  Move(const ShardSpec& have, const ShardSpec& want, AxisMask axes) : mesh_(have.mesh()), line_(mesh_.line(axes)) {
+    std::vector<std::vector<Box>> from, to;
+    for (const auto& place : line_.at) {
+      from.push_back(have.boxes(place));
+      to.push_back(want.boxes(place));
+    }
+    from_ = from[me()];
+    to_ = to[me()];
+    from_at_ = have.origins(from_);
+    to_at_ = want.origins(to_);
+    way_ = route(from, to, line_.me);
+  }
+  std::size_t me() const { return static_cast<std::size_t>(line_.me); }
+  std::size_t ranks() const { return line_.ranks.size(); }
+
+  /// Calls put(rank, values, from, to, box) for all boxes that this rank gets, its own first: copy_box()'s arguments.
+  template <class F>
+  void run(const Tensor& x, const char* move, F&& put) const {
+    const NamedRange range(move);
+    const MemoryScope scope(MemoryKind::packed);
+    std::vector<Tensor> arriving, leaving;
+    std::vector<RankMesh::Wait> waits;
+    for (const auto& [message, rank] : messages(x, way_.recvs, arriving)) waits.push_back(mesh_.recv(message, rank));
+    const auto sends = messages(x, way_.sends, leaving);
+    for (std::size_t i = 0; i < leaving.size(); ++i) {
+      const Box& box = way_.sends[i].box;
+      copy_box(leaving[i], box.at, x, from_at_[way_.from[i]], box);
+    }
+    for (const auto& [message, rank] : sends) waits.push_back(mesh_.send(message, rank));
+    for (std::size_t i = 0; i < from_.size(); ++i)
+      for (std::size_t k = 0; k < to_.size(); ++k)
+        if (const Box box = intersect(from_[i], to_[k]); !box.empty()) put(me(), x, from_at_[i], to_at_[k], box);
+    for (const RankMesh::Wait& wait : waits) wait();
+    for (std::size_t i = 0; i < arriving.size(); ++i) {
+      const auto& [peer, box] = way_.recvs[i];
+      put(static_cast<std::size_t>(peer), arriving[i], box.at, to_at_[way_.to[i]], box);
+    }
+  }
+
+ private:
+  /// A message for each peer, with the values of its pieces, which follow one another.
+  std::vector<std::pair<Tensor, int>> messages(const Tensor& like, const std::vector<Route::Piece>& pieces,
+                                               std::vector<Tensor>& values) const {
+    std::vector<std::pair<Tensor, int>> all;
+    for (std::size_t i = 0, end; i < pieces.size(); i = end) {
+      Index numel = 0, at = 0;
+      for (end = i; end < pieces.size() && pieces[end].peer == pieces[i].peer; ++end)
+        numel += pieces[end].box.size.numel();
+      const Tensor message = Tensor::empty({numel}, like.dtype(), like.device());
+      all.emplace_back(message, line_.ranks[static_cast<std::size_t>(pieces[i].peer)]);
+      for (std::size_t k = i; k < end; ++k) {
+        const Index from = std::exchange(at, at + pieces[k].box.size.numel());
+        values.push_back(message.view_rows(from, at).reshape(pieces[k].box.size));
+      }
+    }
+    return all;
+  }
+
+  const RankMesh& mesh_;
+  RankMesh::Line line_;
+  std::vector<Box> from_, to_;
+  std::vector<Shape> from_at_, to_at_;
+  Route way_;
+};
+
 /// x moved from the placements of `have` to the placements of `want`.
 Tensor moved(const Tensor& x, const ShardSpec& have, const ShardSpec& want) {
-  const RankMesh::Line line = have.mesh().line(travelling(have, want));
-  std::vector<std::vector<Box>> from, to;
-  for (const auto& place : line.at) {
-    from.push_back(have.boxes(place));
-    to.push_back(want.boxes(place));
-  }
-  const auto me = static_cast<std::size_t>(line.me);
-  const std::vector<Shape> from_at = have.origins(from[me]), to_at = want.origins(to[me]);
-  const Route way = route(from, to, line.me);
-  std::vector<Tensor> sends;
-  {
-    const MemoryScope scope(MemoryKind::packed);
-    const auto holder = [&](const Box& box) {
-      std::size_t i = 0;
-      while (intersect(from[me][i], box) != box) ++i;
-      return i;
-    };
-    for (const auto& [peer, box] : way.sends) sends.push_back(cut(x, from_at[holder(box)], box));
-  }
-  const bool parts = (travelling(have, want) & want.placements().axes()) != 0;
-  Exchange exchange(have.mesh(), line, way, sends, x.dtype(), x.device(), MemoryKind::packed,
-                    parts ? move_exchange : move_gather);
+  const AxisMask axes = travelling(have, want);
+  const bool parts = (axes & want.placements().axes()) != 0;
   const Tensor y = Tensor::empty(want.block(), x.dtype(), x.device());
-  const auto put = [&](const Tensor& values, const Shape& at, const Box& box) {
-    for (std::size_t i = 0; i < to[me].size(); ++i) copy_box(y, to_at[i], values, at, intersect(to[me][i], box));
-  };
-  for (std::size_t i = 0; i < from[me].size(); ++i) put(x, from_at[i], from[me][i]);
-  for (const auto& [box, values] : exchange.wait()) put(values, box.at, box);
+  Move(have, want, axes)
+      .run(x, parts ? move_exchange : move_gather,
+           [&](std::size_t, const Tensor& values, const Shape& from, const Shape& to, const Box& box) {
+             copy_box(y, to, values, from, box);
+           });
   return y;
 }
 
@@ -227,17 +281,20 @@ namespace {
 
 /// This rank's part of the sum of the ranks' blocks, which are added in the order of the ranks.
 Tensor scattered_sum(const Tensor& x, const ShardSpec& have, const ShardSpec& want) {
-  const RankMesh::Line line = have.mesh().line(want.placements().axes() & ~have.placements().axes());
-  const Box whole = have.box();
-  std::vector<Box> parts;
-  for (const auto& place : line.at) parts.push_back(want.box(place));
-  const std::vector<Box> all(parts.size(), whole);
-  Exchange exchange(have.mesh(), line, route(all, parts, line.me), x, whole.at, MemoryKind::packed, move_scatter);
-  const auto me = static_cast<std::size_t>(line.me);
-  std::vector<Tensor> terms;
-  for (const auto& [box, values] : exchange.wait()) terms.push_back(values);
-  if (parts[me].empty()) return Tensor::empty(parts[me].size, x.dtype(), x.device());  // no rank sends it
-  terms.insert(terms.begin() + line.me, cut(x, whole.at, parts[me]));
+  const Move move(have, want, want.placements().axes() & ~have.placements().axes());
+  const Shape part = want.block();
+  std::vector<Tensor> terms(move.ranks());
+  move.run(x, move_scatter,
+           [&](std::size_t rank, const Tensor& values, const Shape& from, const Shape& to, const Box& box) {
+             Tensor& term = terms[rank];
+             if (rank != move.me() && values.shape() == part) {
+               term = values;
+               return;
+             }
+             if (!term) term = Tensor::empty(part, x.dtype(), x.device());
+             copy_box(term, to, values, from, box);
+           });
+  if (part.numel() == 0) return Tensor::empty(part, x.dtype(), x.device());  // no rank sends it
   for (std::size_t i = 1; i < terms.size(); ++i) add_into(terms[0], terms[i]);
   return terms[0];
 }

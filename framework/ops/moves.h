@@ -19,8 +19,10 @@ struct Route {
     int peer;  ///< position of the other rank in the line
     Box box;   ///< of the whole
   };
-  std::vector<Piece> sends,  ///< to other ranks, in the order of sending
-      recvs;                 ///< from other ranks, in the order of sending
+  std::vector<Piece> sends,       ///< to other ranks, in the order of sending
+      recvs;                      ///< from other ranks, in the order of sending
+  std::vector<std::size_t> from,  ///< of each of `sends`: index of this rank's box that has it
+      to;                         ///< of each of `recvs`: index of this rank's box that wants it
 };
 /// The pieces that rank `me` sends and receives. have, want: for each rank of the line, the disjoint boxes that it has
 /// and that it needs, in coordinates of the whole tensor.

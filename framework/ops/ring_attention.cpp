@@ -17,7 +17,10 @@ class Ring {
   Ring(const ops::Placed& p, const AttentionOptions& o, const AttentionPart& part)
       : mesh_(p.spec(1).shared_mesh()), call_("attention", p[0], o, p[3], p[4]), part_(part) {
     line_ = mesh_->line(p.spec(1).over(1));
-    for (const auto& place : line_.at) boxes_.push_back(p.spec(1).box(place));
+    for (const auto& place : line_.at) {
+      keys_.push_back(ops::tokens_of(p.spec(1), 1, place));
+      counts_.push_back(p.spec(1).block(place)[1]);
+    }
     part_.all_keys = p.spec(1).global_shape()[1];
   }
 
@@ -106,16 +109,15 @@ class Ring {
   int peer(int of, int by) const { return (of + by + ranks()) % ranks(); }
   Shape shape_of(const Tensor& like, int owner) const {
     Shape shape = like.shape();
-    shape[1] = boxes_[static_cast<std::size_t>(owner)].size[1];
+    shape[1] = counts_[static_cast<std::size_t>(owner)];
     return shape;
   }
   /// Of this rank's queries with an owner's keys.
   ops::AttentionCall args(int owner) const {
     ops::AttentionCall call = call_;
     AttentionPart part = part_;
-    part.key_at = boxes_[static_cast<std::size_t>(owner)].at[1];
+    part.keys = keys_[static_cast<std::size_t>(owner)];
     call.add(part);
-    if (call.lengths) call.lengths = SavedTensor(call.lengths.get() - static_cast<double>(part.key_at));
     return call;
   }
   /// [N, T, H, 1] of [N, H, T].
@@ -123,7 +125,8 @@ class Ring {
 
   std::shared_ptr<const RankMesh> mesh_;
   RankMesh::Line line_;
-  std::vector<Box> boxes_;  // of keys, by rank of the line
+  std::vector<TokenMap> keys_;  // by rank of the line
+  std::vector<Index> counts_;   // of keys, by rank of the line
   ops::AttentionCall call_;
   AttentionPart part_;
 };

@@ -146,12 +146,9 @@ std::vector<Tensor> divided_split(const Tensor& x, const std::vector<Index>& siz
   }
   const ops::Placed p = ops::place("split", f, {x});
   const bool divided = p.out().over(axis) != 0;
-  std::vector<Box> boxes = divided ? p.out().boxes() : std::vector<Box>{};
-  std::vector<Index> local = sizes;
-  for (std::size_t i = 0, at = 0; divided && i < sizes.size(); ++i)
-    for (local[i] = 0; at < ends[i]; ++at) local[i] += boxes[at].size[axis];
-  std::vector<Tensor> all = split(p[0], local, axis);
-  for (std::size_t i = 0, at = 0; i < all.size(); ++i) {
+  std::vector<Index> local;
+  std::vector<ShardSpec::Ptr> specs;
+  for (std::size_t i = 0, at = 0; i < sizes.size(); ++i) {
     Shape whole = ops::global_shape(x);
     whole[axis] = sizes[i];
     Shares shares;
@@ -163,8 +160,11 @@ std::vector<Tensor> divided_split(const Tensor& x, const std::vector<Index>& siz
     }
     const int dim = divided ? axis : std::max(0, p.out().shared_dim());
     if (!divided) shares = p.out().shares(dim);
-    if (p.out().divides()) all[i] = all[i].with_shard_spec(p.out().with(whole, p.out().placements(), shares, dim));
+    specs.push_back(p.out().with(whole, p.out().placements(), shares, dim));
+    local.push_back(specs.back()->block()[axis]);
   }
+  std::vector<Tensor> all = split(p[0], local, axis);
+  for (std::size_t i = 0; p.out().divides() && i < all.size(); ++i) all[i] = all[i].with_shard_spec(specs[i]);
   return all;
 }
 }  // namespace

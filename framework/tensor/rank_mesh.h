@@ -20,6 +20,13 @@ enum class ContextMode : std::uint8_t {
   ring      ///< keys and values travel from rank to rank (Liu et al., Ring Attention, arXiv 2310.01889)
 };
 
+/// Which tokens of a text each of p ranks has (context parallelism).
+enum class ContextCut : std::uint8_t {
+  contiguous,  ///< one run
+  zigzag,      ///< two runs, of 2 p: rank r has runs r and 2 p - 1 - r, so that causal attention is equal work
+  striped      ///< every p-th token (Brandon et al., Striped Attention, arXiv 2311.09431)
+};
+
 /// A set of the axes of a RankMesh: bit i is axis i.
 using AxisMask = unsigned;
 
@@ -51,6 +58,7 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   /// Along these axes ranks have different tokens [N, T, ...].
   AxisMask context() const { return roles_.context; }
   ContextMode context_mode() const { return roles_.context_mode; }  ///< of attention along context()
+  ContextCut context_cut() const { return roles_.context_cut; }     ///< of the tokens along context()
   /// Along these axes ranks have different samples, which the ShardSpec of an activation does not mention: only experts
   /// are divided along them.
   AxisMask apart() const { return roles_.apart; }
@@ -91,6 +99,7 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
     AxisMask summed = 0, sequence = 0, context = 0, apart = 0;
     int rows = -1;
     ContextMode context_mode = ContextMode::gather;
+    ContextCut context_cut = ContextCut::contiguous;
   };
   /// axes: at most max_axes.
   RankMesh(std::vector<MeshAxis> axes, const Roles&);

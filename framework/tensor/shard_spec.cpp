@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 namespace trireme {
 
@@ -42,8 +43,9 @@ std::pair<Index, Index> even_share(Index extent, int parts, int index) {
 }
 
 bool Shares::fits(Index size) const {
-  return size == 1 || (!empty() && std::ranges::all_of(ranges, [size](const Range& r) { return r.unit % size == 0; }) &&
-                       std::ranges::all_of(borders, [size](Index at) { return at % size == 0; }));
+  return size == 1 || (!is_even() && std::ranges::all_of(ranges, [size](const Range& r) {
+           return r.unit % size == 0;
+         }) && std::ranges::all_of(borders, [size](Index at) { return at % size == 0; }));
 }
 
 Shares Shares::divided_by(Index size) const {
@@ -57,7 +59,7 @@ Shares Shares::divided_by(Index size) const {
 Shares Shares::times(Index extent, Index size) const {
   if (size == 1) return *this;
   Shares other = *this;
-  if (empty()) other.ranges = {{extent}};
+  if (is_even()) other.ranges = {{extent}};
   for (Range& r : other.ranges) r = {r.extent * size, r.unit * size};
   for (Index& at : other.borders) at *= size;
   return other;
@@ -94,7 +96,8 @@ ShardSpec::Ptr ShardSpec::with(const Shape& global, const Placements& placements
 
 Shares ShardSpec::shares(int dim) const { return dim == shared_dim_ ? shares_ : Shares{}; }
 
-std::pair<Index, Index> ShardSpec::share(Index extent, int dim, const std::vector<int>& place) const {
+/// The runs of `extent` that the rank at a place has. A zig-zag's runs are halves of even shares: no rank is without.
+std::vector<ShardSpec::Run> ShardSpec::shares_of(Index extent, int dim, const std::vector<int>& place) const {
   int parts = 1, index = 0;
   for (int axis = 0; axis < mesh_->axes(); ++axis) {
     if (placements_[axis] != dim) continue;
@@ -102,53 +105,79 @@ std::pair<Index, Index> ShardSpec::share(Index extent, int dim, const std::vecto
     index = index * mesh_->size(axis) + place[static_cast<std::size_t>(axis)];
   }
   if (parts > 1 && dim == shared_dim_ && !shares_.borders.empty())
-    return {shares_.borders[static_cast<std::size_t>(index)], shares_.borders[static_cast<std::size_t>(index) + 1]};
-  return even_share(extent, parts, index);
+    return {{shares_.borders[static_cast<std::size_t>(index)], shares_.borders[static_cast<std::size_t>(index) + 1]}};
+  const bool tokens = (over(dim) & mesh_->context()) != 0 && (dim != shared_dim_ || shares_.tokens);
+  const ContextCut cut = tokens ? mesh_->context_cut() : ContextCut::contiguous;
+  if (cut == ContextCut::contiguous) return {even_share(extent, parts, index)};
+  std::vector<Run> all;
+  if (cut == ContextCut::striped) {
+    for (Index i = index; i < extent; i += parts) all.emplace_back(i, i + 1);
+    return all;
+  }
+  Index first = 0, last = extent;
+  for (int i = 0;; ++i) {
+    const auto [begin, end] = even_share(extent, parts, i);
+    const Index size = end - begin, half = (size + 1) / 2;
+    if (i == index) return {{first, first + half}, {last - (size - half), last}};
+    first += half;
+    last -= size - half;
+  }
+}
+
+std::vector<ShardSpec::Run> ShardSpec::runs(int dim, const std::vector<int>& place) const {
+  if (dim != shared_dim_ || shares_.ranges.empty()) return shares_of(global_[dim], dim, place);
+  std::vector<Run> all;
+  Index first = 0;
+  for (const Shares::Range& range : shares_.ranges) {
+    for (const auto& [begin, end] : shares_of(range.extent / range.unit, dim, place))
+      all.emplace_back(first + begin * range.unit, first + end * range.unit);
+    first += range.extent;
+  }
+  return all;
 }
 
 std::vector<Box> ShardSpec::boxes(const std::vector<int>& place) const {
-  Box box{global_, global_};
+  std::vector<Box> all{{global_, global_}};
   for (int dim = 0; dim < global_.rank(); ++dim) {
-    const auto [begin, end] = share(global_[dim], dim, place);
-    box.at[dim] = begin;
-    box.size[dim] = end - begin;
-  }
-  if (shares_.ranges.empty()) return {box};
-  std::vector<Box> all;
-  Index first = 0;
-  for (const Shares::Range& range : shares_.ranges) {
-    const auto [begin, end] = share(range.extent / range.unit, shared_dim_, place);
-    box.at[shared_dim_] = first + begin * range.unit;
-    box.size[shared_dim_] = (end - begin) * range.unit;
-    all.push_back(box);
-    first += range.extent;
+    std::vector<Box> wider;
+    const std::vector<Run> mine = runs(dim, place);
+    for (const Box& box : all)
+      for (const auto& [begin, end] : mine) {
+        wider.push_back(box);
+        wider.back().at[dim] = begin;
+        wider.back().size[dim] = end - begin;
+      }
+    all = std::move(wider);
   }
   return all;
 }
 
 Box ShardSpec::box(const std::vector<int>& place) const {
   const std::vector<Box> all = boxes(place);
-  check(all.size() == 1, "split", "a block of {} is {} ranges of the whole, and one is expected", global_, all.size());
+  check(all.size() == 1, "split",
+        "a block of {} is {} ranges of the whole, and one is expected; texts need context(cut=contiguous) here",
+        global_, all.size());
   return all[0];
 }
 
 Shape ShardSpec::block(const std::vector<int>& place) const {
-  const std::vector<Box> all = boxes(place);
-  Shape shape = all[0].size;
-  for (std::size_t i = 1; i < all.size(); ++i) shape[shared_dim_] += all[i].size[shared_dim_];
+  Shape shape = global_;
+  for (int dim = 0; dim < global_.rank(); ++dim) {
+    shape[dim] = 0;
+    for (const auto& [begin, end] : runs(dim, place)) shape[dim] += end - begin;
+  }
   return shape;
 }
 
 std::vector<Shape> ShardSpec::origins(const std::vector<Box>& boxes) const {
   std::vector<Shape> all;
-  Index before = 0;
-  for (const Box& box : boxes) {
-    Shape origin = box.at;
-    if (boxes.size() > 1) {
-      origin[shared_dim_] -= before;
-      before += box.size[shared_dim_];
-    }
-    all.push_back(origin);
+  for (const Box& box : boxes) all.push_back(box.at);
+  for (int dim = 0; dim < global_.rank(); ++dim) {
+    std::map<Index, Index> places;  // of each run: its extent, then where it begins in the block
+    for (const Box& box : boxes) places[box.at[dim]] = std::max(places[box.at[dim]], box.size[dim]);
+    Index sum = 0;
+    for (auto& [at, place] : places) place = std::exchange(sum, sum + place);
+    for (Shape& origin : all) origin[dim] -= places[origin[dim]];
   }
   return all;
 }

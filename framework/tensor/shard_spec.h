@@ -39,14 +39,16 @@ struct Shares {
     Index unit = 1;                                 ///< elements that stay together (such as a head's); divides extent
     bool operator==(const Range&) const = default;  ///< member by member
   };
-  std::vector<Range> ranges = {};       ///< consecutive ranges; empty: one range, the whole dimension
-  std::vector<Index> borders = {};      ///< of a single range: where the ranks' shares begin, and the end; empty: even
+  std::vector<Range> ranges = {};   ///< consecutive ranges; empty: one range, the whole dimension
+  std::vector<Index> borders = {};  ///< of a single range: where the ranks' shares begin, and the end; empty: even
+  bool tokens = true;  ///< false: RankMesh::context_cut() is not for this dimension, though context() divides it
   bool fits(Index size) const;          ///< whether every share begins and ends at a multiple of `size` elements
   Shares divided_by(Index size) const;  ///< of a dimension with an element for each `size` elements of this; fits(size)
   /// Of a dimension with `size` elements for each element of this, which has `extent`.
   Shares times(Index extent, Index size) const;
-  bool empty() const { return ranges.empty() && borders.empty(); }  ///< even shares
-  bool operator==(const Shares&) const = default;                   ///< member by member
+  bool is_even() const { return ranges.empty() && borders.empty(); }  ///< by elements
+  bool empty() const { return is_even() && tokens; }                  ///< says nothing
+  bool operator==(const Shares&) const = default;                     ///< member by member
 };
 
 /// Shared and immutable: all tensors with equal placements may point to one ShardSpec. A weight's ShardSpec may divide
@@ -76,10 +78,13 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   /// The same placements, for a weight whose gradient the plan sums over these axes only.
   Ptr summed_over(AxisMask) const;
 
-  /// The parts of the global tensor that the rank at a place of the mesh has: one box per range, joined along
-  /// shared_dim() in its block.
+  /// The parts of the global tensor that the rank at a place of the mesh has: of each dimension one run per range of
+  /// shared_dim(), and several where RankMesh::context_cut() gives it several. Their boxes are joined in its block.
   std::vector<Box> boxes(const std::vector<int>& place) const;
-  std::vector<Box> boxes() const { return boxes(mesh_->place()); }  ///< this rank's
+  using Run = std::pair<Index, Index>;                                  ///< begin and end of indices of a dimension
+  std::vector<Run> runs(int dim, const std::vector<int>& place) const;  ///< of a dimension of a rank's block, ascending
+  std::vector<Run> runs(int dim) const { return runs(dim, mesh_->place()); }  ///< this rank's
+  std::vector<Box> boxes() const { return boxes(mesh_->place()); }            ///< this rank's
   Box box(const std::vector<int>& place) const;          ///< the only one. Throws Error if there are several.
   Box box() const { return box(mesh_->place()); }        ///< this rank's
   Shape block(const std::vector<int>& place) const;      ///< the shape of a rank's block
@@ -97,7 +102,7 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
 
  private:
   ShardSpec(Mesh, const Shape& global, const Placements&, Shares, int shared_dim, bool weight);
-  std::pair<Index, Index> share(Index extent, int dim, const std::vector<int>& place) const;
+  std::vector<Run> shares_of(Index extent, int dim, const std::vector<int>& place) const;
 
   Shape global_;
   Placements placements_;

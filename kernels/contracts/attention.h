@@ -3,7 +3,9 @@
 // arXiv 2205.14135). All operands have the same floating type; sums and row statistics are f32, or f64 for f64. Kernels
 // throw Error for operands that do not fit.
 #pragma once
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/core/random.h"
 #include "kernels/core/view.h"
@@ -18,26 +20,46 @@ struct TokenStrides {
   bool operator==(const TokenStrides&) const = default;  ///< all members are equal
 };
 
-/// Which of all heads, queries and keys the operands have, where ranks divide them. An extent of 0 is the operands'.
-struct AttentionPart {
-  Index head_at = 0,    ///< index of the first head, for ALiBi and dropout masks
-      all_heads = 0;    ///< query heads of the whole model
-  Index query_at = 0,   ///< index of the first query, for dropout masks alone
-      all_queries = 0;  ///< of a sample
-  Index key_at = 0,     ///< index of the first key, for dropout masks alone
-      all_keys = 0;     ///< of a sample
+/// Which tokens of a text consecutive tokens of an operand are: ascending, in one or two runs with the same step.
+struct TokenMap {
+  Index first = 0,                                 ///< index of token 0 in the text
+      step = 1;                                    ///< from one token to the next, at least 1
+  Index turn = std::numeric_limits<Index>::max(),  ///< the tokens from this one on are the second run
+      jump = 0;                                    ///< added to the indices of the second run
+  /// Index of token i in the text.
+  constexpr Index at(Index i) const { return first + i * step + (i < turn ? 0 : jump); }
+  /// How many of `count` tokens come before token `index` of the text.
+  constexpr Index before(Index index, Index count) const {
+    const auto in_run = [&](Index from, Index begin, Index end) {
+      return index <= from ? begin : std::clamp((index - from + step - 1) / step, begin, end);
+    };
+    const Index run = std::min(turn, count), some = in_run(first, 0, run);
+    return some < run ? some : in_run(first + jump, run, count);
+  }
+  bool operator==(const TokenMap&) const = default;  ///< member by member
 };
 
-/// Arguments of attention other than the operands. Query i of sample n has position q_at + i + q_starts[n]; key j has
-/// position j.
+/// Which of all heads, queries and keys the operands have, where ranks divide them. An extent of 0 is the operands'.
+struct AttentionPart {
+  Index head_at = 0,      ///< index of the first head, for ALiBi and dropout masks
+      all_heads = 0;      ///< query heads of the whole model
+  TokenMap queries = {},  ///< indices of the queries
+      keys = {};          ///< indices of the keys
+  Index all_queries = 0,  ///< of a sample, for dropout masks alone
+      all_keys = 0;       ///< of a sample, for dropout masks alone
+};
+
+/// Arguments of attention other than the operands. Query i of sample n has position q_at + part.queries.at(i) +
+/// q_starts[n]; key j has position part.keys.at(j).
 struct AttentionArgs {
   bool causal = false;  ///< a query attends to keys at its own and earlier positions only
+  Index window = 0;     ///< a causal query attends to its own and the window - 1 positions before; 0: to all before
   double scale = 1;     ///< factor of the scores q k^T; usually 1 / sqrt(D)
   /// Adds alibi_slope() * (j - position of the query) to the score of key j (ALiBi, arXiv 2108.12409).
   bool alibi = false;
   Index q_at = 0;           ///< position of the first query
   View q_starts = {};       ///< i64 [N]: added to the positions of the queries of each sample. View{}: 0
-  View lengths = {};        ///< i64 [N]: keys of sample n from lengths[n] on are masked. View{}: none
+  View lengths = {};        ///< i64 [N]: keys of sample n at positions from lengths[n] on are masked. View{}: none
   double dropout = 0;       ///< probability of dropout of the attention probabilities, in [0, 1)
   View samples = {};        ///< i64 [N]: ids of the samples, from which dropout masks are drawn. View{}: 0, 1, ...
   MaskKey key{0};           ///< key of the dropout masks
@@ -62,9 +84,9 @@ namespace kernel {
 /// [N, Tq, H, D]. Query head h uses key head h / (H / G). stats [N, H, Tq, 2] (f32, or f64 for f64) holds for each row
 /// the maximum m of the scores and l = sum of exp(score - m). A row without keys has o = 0, m = -inf, l = 0. Z is the
 /// dropout mask, 0 or 1 / (1 - dropout): element (h, i, j) of sample s is kept if uniform_float(Philox{key()}(s, e /
-/// 4)[e % 4]) >= dropout, where e = (h * Tq + i) * Tk + j; here h, i, j, Tq and Tk count all heads, queries and keys.
-/// Keys are processed in ascending blocks whose size depends on shapes only, so results do not depend on the number of
-/// threads.
+/// 4)[e % 4]) >= dropout, where e = (h * Tq + i) * Tk + j; here h, i, j, Tq and Tk are indices and numbers of all
+/// heads, queries and keys (AttentionPart). Keys are processed in ascending blocks whose size depends on shapes only,
+/// so results do not depend on the number of threads.
 struct Attention {
   static constexpr char name[] = "attention";  ///< in errors, profiles and census()
   /// o and stats are outputs; args has the strides of q, k and v.

@@ -80,6 +80,8 @@ template <class P, int groups>
 #pragma GCC unroll 4
       for (int i = 0; i < piece; ++i)
         load_pieces<P>(x[i], from + i * step, piece * step, std::make_integer_sequence<int, P::lanes / piece>{});
+      // The next keys, whose distance no hardware follows: a quarter of the rows for each piece of a cache line.
+      for (Index i = d / piece % 4; i < P::lanes; i += 4) __builtin_prefetch(from + (groups * P::lanes + i) * step);
       transpose_pieces<P>(x, std::make_integer_sequence<int, P::lanes>{});
 #pragma GCC unroll 4
       for (int i = 0; i < piece; ++i) P::add(sum[g], query[d + i] - Words{}, x[i]);
@@ -126,8 +128,11 @@ template <class P, int n>
   using Vector = typename P::Vector;
   Vector sum[n] = {};
   typename P::Acc total{};
+  constexpr int ahead = 16, cache_line = 64 / sizeof(typename P::Word);  // keys, and numbers
   for (Index j = 0; j < keys; ++j, values += step) {
     total += weights[j];
+#pragma GCC unroll 8
+    for (int i = 0; i < n * P::lanes; i += cache_line) __builtin_prefetch(values + ahead * step + i);
     const Vector weight = weights[j] - Vector{};
 #pragma GCC unroll 8
     for (int i = 0; i < n; ++i) P::add(sum[i], weight, words_at<P>(values + i * P::lanes));
@@ -203,7 +208,7 @@ class ForwardBlocks {
     std::fill_n(l_, query_block, A{});
     std::fill_n(static_cast<A*>(sums_), round_up(count, row_step) * e_.columns, A{});
     const bool one = count == 1 && job_.slope(h) == 0 && job_.args.dropout == 0;
-    for (Index from = 0; from < end; from += key_block) {
+    for (Index from = job_.first_tile(n, first); from < end; from += key_block) {
       const Place at{n, h, first, count, from, std::min(key_block, end - from)};
       if constexpr (P::per_word == 1)
         if (one) {
@@ -220,19 +225,29 @@ class ForwardBlocks {
     using One = std::conditional_t<P::lanes * sizeof(A) == 64, Plain<A, 32>, P>;
     const Word* const keys = left_.first + at.from * left_.step;
     One::run([=, scores = static_cast<A*>(scores_), query = static_cast<const Word*>(queries_), step = left_.step,
-              depth = e_.depth, scale = static_cast<A>(job_.args.scale), count = at.keys] {
+              depth = e_.depth, scale = static_cast<A>(job_.args.scale), count = at.keys, before = at.from] {
       constexpr int groups = 3;  // hide the latency of a sum; four do not fit into 16 registers
       Index j = 0;
       for (; j + groups * One::lanes <= count; j += groups * One::lanes)
         scores_of_one<One, groups>(scores + j, query, keys + j * step, step, depth, scale);
       for (; j + One::lanes <= count; j += One::lanes)
         scores_of_one<One, 1>(scores + j, query, keys + j * step, step, depth, scale);
+      if (j < count && before + count >= One::lanes) {  // the last vector overlaps
+        A last[One::lanes];
+        scores_of_one<One, 1>(last, query, keys + (count - One::lanes) * step, step, depth, scale);
+        for (; j < count; ++j) scores[j] = last[One::lanes - count + j];
+      }
       for (; j < count; ++j) {
         A sum{};
-        for (Index d = 0; d < depth; ++d) sum += query[d] * keys[j * step + d];
+        for (Index d = 0; d < depth; ++d) {
+          sum += query[d] * keys[j * step + d];
+          asm("" : "+m"(sum));  // else products are rounded before they are added
+        }
         scores[j] = sum * scale;
       }
     });
+    for (Index j = at.from; j < job_.begin(at.n, at.first); ++j)
+      scores_[j - at.from] = -std::numeric_limits<A>::infinity();
     online_softmax_of_one<One>(scores_, at.keys, m_[0], alpha_[0]);
     One::run([=, sums = static_cast<A*>(sums_), weights = static_cast<const A*>(scores_),
               values = right_.first + at.from * right_.step, step = right_.step, columns = e_.columns,

@@ -130,7 +130,7 @@ class BackwardTiles {
     for (Index h = g * s.group(); h < (g + 1) * s.group(); ++h)
       for (Index first = 0; first < s.queries; first += query_block) {
         const Index queries = job_.queries_at(first), seen = std::min(count, job_.end(n, first, queries) - from);
-        if (seen <= 0) continue;
+        if (seen <= 0 || job_.first_tile(n, first) > from) continue;
         load_queries(n, h, first, queries);
         add_to_keys({n, h, first, queries, from, seen});
       }
@@ -194,7 +194,7 @@ class BackwardTiles {
     const Index count = job_.queries_at(first), end = job_.end(n, first, count);
     load_queries(n, h, first, count);
     std::fill_n(static_cast<A*>(dq_), query_block * e_.columns, A{});
-    for (Index from = 0; from < end; from += key_block) {
+    for (Index from = job_.first_tile(n, first); from < end; from += key_block) {
       const Place at{n, h, first, count, from, std::min(key_block, end - from)};
       if (both)
         add_to_keys(at);

@@ -27,15 +27,23 @@ struct AttentionJob {
 
   Index blocks() const { return (s.queries + query_block - 1) / query_block; }
   Index queries_at(Index first) const { return std::min(query_block, s.queries - first); }
-  /// Position of query `first` of sample n.
-  Index position(Index n, Index first) const {
-    return args.q_at + (args.q_starts ? args.q_starts.as<const Index>()[n] : 0) + first;
+  /// Position of query i of sample n.
+  Index position(Index n, Index i) const {
+    return args.q_at + (args.q_starts ? args.q_starts.as<const Index>()[n] : 0) + args.part.queries.at(i);
   }
-  /// Number of keys that at least one of the queries [first, first + count) of sample n attends to.
+  /// Number of keys before this position.
+  Index keys_before(Index position) const { return args.part.keys.before(position, s.keys); }
+  /// End of the keys that at least one of the queries [first, first + count) of sample n attends to.
   Index end(Index n, Index first, Index count) const {
-    const Index all = args.lengths ? std::clamp<Index>(args.lengths.as<const Index>()[n], 0, s.keys) : s.keys;
-    return args.causal ? std::clamp<Index>(position(n, first) + count, 0, all) : all;
+    const Index all = args.lengths ? keys_before(args.lengths.as<const Index>()[n]) : s.keys;
+    return args.causal && count > 0 ? std::min(keys_before(position(n, first + count - 1) + 1), all) : all;
   }
+  /// First key that query `first` of sample n, or a later one, attends to.
+  Index begin(Index n, Index first) const {
+    return args.window > 0 ? keys_before(position(n, first) - args.window + 1) : 0;
+  }
+  /// The tile of keys in which begin() is.
+  Index first_tile(Index n, Index first) const { return begin(n, first) / key_block * key_block; }
   /// An order of `count` blocks in which contiguous shares have equal work in a causal call: 0, count - 1, 1, ...
   static Index block_at(Index place, Index count) { return place % 2 ? count - 1 - place / 2 : place / 2; }
   double slope(Index h) const {
@@ -109,19 +117,35 @@ inline void pair_rows(std::uint32_t* to, const Extents<Pairs>& e, const std::uin
 template <class P>
 void finish_scores(typename P::Acc* scores, const AttentionJob& job, const Place& at) {
   using A = typename P::Acc;
-  const Index query = job.position(at.n, at.first);
+  const Index origin = job.position(at.n, at.first);
   const auto slope = static_cast<A>(job.slope(at.h));
-  const bool masked = job.args.causal && at.from + at.keys - 1 > query;
-  if (slope == 0 && !masked) return;
-  P::run([=, queries = at.queries, keys = at.keys, ahead = at.from - query] {
-    typename P::Vector lane;
-    for (int i = 0; i < P::lanes; ++i) lane[i] = static_cast<A>(i);
+  const bool causal = job.args.causal && job.args.part.keys.at(at.from + at.keys - 1) > origin,
+             windowed = job.begin(at.n, at.first + at.queries - 1) > at.from;
+  if (slope == 0 && !causal && !windowed) return;
+  // Positions relative to the first query's.
+  alignas(64) A query[query_block];
+  A key[key_block];
+  Index later[query_block];  // of the first query of a vector: the first key after it
+  for (Index i = 0; i < query_block; ++i) {
+    const Index position = job.position(at.n, at.first + std::min(i, at.queries - 1));
+    query[i] = static_cast<A>(position - origin);
+    if (i % P::lanes == 0)
+      later[i] = causal ? std::clamp<Index>(job.keys_before(position + 1) - at.from, 0, at.keys) : at.keys;
+  }
+  for (Index j = 0; j < at.keys; ++j) key[j] = static_cast<A>(job.args.part.keys.at(at.from + j) - origin);
+  P::run([=, &query, &key, &later, queries = at.queries, keys = at.keys, window = static_cast<A>(job.args.window)] {
+    const auto hidden = typename P::Vector{} - std::numeric_limits<A>::infinity();
     for (Index c = 0; c < queries; c += P::lanes) {
+      const typename P::Vector mine = vector_at<P>(query + c);
       for (Index j = 0; slope != 0 && j < keys; ++j)
-        vector_at<P>(scores + j * query_block + c) += slope * (static_cast<A>(ahead + j - c) - lane);
-      for (Index j = std::max<Index>(0, c - ahead + 1); masked && j < keys; ++j) {
+        vector_at<P>(scores + j * query_block + c) += slope * (key[j] - mine);
+      for (Index j = later[c]; j < keys; ++j) {
         auto& s = vector_at<P>(scores + j * query_block + c);
-        s = lane < static_cast<A>(ahead + j - c) ? typename P::Vector{} - std::numeric_limits<A>::infinity() : s;
+        s = mine < key[j] ? hidden : s;
+      }
+      for (Index j = 0; windowed && j < keys; ++j) {
+        auto& s = vector_at<P>(scores + j * query_block + c);
+        s = mine - key[j] >= window ? hidden : s;
       }
     }
   });
@@ -135,12 +159,15 @@ void dropout_factors(A* factors, const AttentionJob& job, const Place& at) {
   const auto kept = static_cast<A>(1 / (1 - job.args.dropout));
   std::uint32_t bits[key_block + 8];
   for (Index i = 0; i < at.queries; ++i) {
-    const Index row =
-                    (job.args.part.head_at + at.h) * job.args.part.all_queries + job.args.part.query_at + at.first + i,
-                first = row * job.args.part.all_keys + job.args.part.key_at + at.from;
-    philox_fill(bits, job.key, id, static_cast<std::uint64_t>(first / 4), (first % 4 + at.keys + 3) / 4);
-    for (Index j = 0; j < at.keys; ++j)
-      factors[j * query_block + i] = bits[first % 4 + j] >> 8 >= threshold ? kept : A{0};
+    const AttentionPart& part = job.args.part;
+    const Index row = (part.head_at + at.h) * part.all_queries + part.queries.at(at.first + i);
+    for (Index from = 0, end; from < at.keys; from = end) {  // keys whose elements are adjacent
+      const Index turn = part.keys.turn - at.from, first = row * part.all_keys + part.keys.at(at.from + from);
+      end = part.keys.step > 1 ? from + 1 : turn > from ? std::min(at.keys, turn) : at.keys;
+      philox_fill(bits, job.key, id, static_cast<std::uint64_t>(first / 4), (first % 4 + end - from + 3) / 4);
+      for (Index j = from; j < end; ++j)
+        factors[j * query_block + i] = bits[first % 4 + j - from] >> 8 >= threshold ? kept : A{0};
+    }
   }
 }
 /// x [keys, query_block] *= factors.

@@ -1,5 +1,5 @@
-// Matrix products: oneDNN for f32 and bf16 (in f32 if the CPU has no bf16); below AVX-512 our product for large ones,
-// and oneDNN's tile by tile for narrow ones; Eigen for f64.
+// Matrix products: oneDNN for f32 and bf16 (in f32 if the CPU has no bf16); our product for few rows in f32; below
+// AVX-512 our product for large ones, and oneDNN's tile by tile for narrow ones; Eigen for f64.
 #include <omp.h>
 
 #include <cstring>
@@ -8,6 +8,7 @@
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/dnnl.h"
+#include "kernels/cpu/narrow_product.h"
 #include "kernels/cpu/packed_product.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
@@ -156,7 +157,9 @@ struct Products {
       return;
     }
     if (c.dtype == DType::f64) return multiply_f64(c, a, b, bias, j);
-    if (try_tiles(c, a, b, bias, j) || try_sgemm(c, a, b, bias, j) || try_onednn(c, a, b, bias, j)) return;
+    if (narrow_product(c, a, b, bias, j) || try_tiles(c, a, b, bias, j) || try_sgemm(c, a, b, bias, j) ||
+        try_onednn(c, a, b, bias, j))
+      return;
     InF32 af(a), bf(b), biasf(bias);
     OutF32 cf(c, j.accumulate);
     if (!try_tiles(cf.view(), af.view(), bf.view(), biasf.view(), j))

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(Tile::threads)
     for (A& x : out[r]) x = 0;
   }
   Tile::template keep<0>(shared, queries, i0, job.width, job.vector);
-  for (int j0 = 0; j0 < end; j0 += Tile::columns) {
+  for (int j0 = head.begin(i0) / Tile::columns * Tile::columns; j0 < end; j0 += Tile::columns) {
     Tile::enter(shared, keys, values, j0, job.width, job.vector);
     A s[Tile::thread_rows][Tile::thread_columns];
     Tile::template product<0>(s, shared, queries, i0, keys, j0, job.width, job.vector);
@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(Tile::threads)
       for (A& x : out[r]) x *= by;
     }
     if (job.drops) {
-      const unsigned kept =
-          kept_bits<Tile, false>(head, static_cast<std::uint64_t>(job.all_keys), job.threshold, i0, j0);
+      const unsigned kept = kept_bits<Tile, false>(head, job.threshold, i0, j0);
 #pragma unroll
       for (int r = 0; r < Tile::thread_rows; ++r)
 #pragma unroll

@@ -29,7 +29,8 @@ struct AttentionJob {
   std::uint32_t threshold;
   bool causal, drops, vector;               ///< vector: rows of operands may be read 16 bytes at a time
   Index head_at, alibi_heads, alibi_power;  ///< alibi_heads: 0 without ALiBi
-  Index q_at, query_at, all_queries, key_at, all_keys;
+  Index q_at, window, all_queries, all_keys;
+  TokenMap query_map, key_map;
   const Index *q_starts, *lengths, *ids;  ///< i64 [N], may be null
   MaskKey key;
   TokenStrides q, k, v;
@@ -43,22 +44,53 @@ struct HeadRows {
   int count;
 };
 
+/// A TokenMap in int.
+struct Positions {
+  int first, step, turn, jump;
+  __device__ explicit Positions(const TokenMap& m)
+      : first(static_cast<int>(m.first)),
+        step(static_cast<int>(m.step)),
+        turn(m.turn < limit ? static_cast<int>(m.turn) : limit),
+        jump(static_cast<int>(m.jump)) {}
+  __device__ int at(int i) const { return first + i * step + (i < turn ? 0 : jump); }
+  /// How many of `count` tokens come before `index`.
+  __device__ int before(int index, int count) const {
+    const int run = min(turn, count), some = in_run(index, first, 0, run);
+    return some < run ? some : in_run(index, first + jump, run, count);
+  }
+
+ private:
+  static constexpr int limit = 1 << 30;
+  __device__ int in_run(int index, int from, int begin, int end) const {
+    if (index <= from) return begin;
+    return min(max((index - from + step - 1) / step, begin), end);
+  }
+};
+
 /// A block's sample and query head.
 template <class A>
 struct AttentionHead {
   Index sample, head;
-  int position, keys;  ///< position of query 0; number of visible keys
+  int position, keys, all_keys, window;  ///< position: added to those of the queries; keys: number of visible ones
   bool causal;
   A scale, slope;
-  std::uint64_t mask_key, id, first;  ///< first: number of the mask's element (query 0, key 0)
+  Positions query_map, key_map;
+  std::uint64_t mask_key, id, first, row;  ///< first: the mask's element of the text's first query and key; row: of all
 
   __device__ AttentionHead(const AttentionJob<A>& job, Index n, Index h)
-      : sample(n), head(h), causal(job.causal), scale(job.scale) {
+      : sample(n),
+        head(h),
+        all_keys(job.keys),
+        causal(job.causal),
+        scale(job.scale),
+        query_map(job.query_map),
+        key_map(job.key_map) {
     constexpr Index far = (Index{1} << 30) - 1;  // queries from this position on see all keys, or none
     const Index at = job.q_at + (job.q_starts ? job.q_starts[n] : 0);
     position = static_cast<int>(at < -far ? -far : at > far ? far : at);
-    const Index length = job.lengths ? job.lengths[n] : job.keys;
-    keys = static_cast<int>(length < 0 ? 0 : length > job.keys ? job.keys : length);
+    window = job.window > 0 && job.window < far ? static_cast<int>(job.window) : 0;
+    const Index length = job.lengths ? job.lengths[n] : far;
+    keys = key_map.before(static_cast<int>(length < 0 ? 0 : length > far ? far : length), job.keys);
     const Index global = job.head_at + h, power = job.alibi_power;
     slope = 0;  // as alibi_slope(), which is the host's
     if (job.alibi_heads > 0)
@@ -68,26 +100,43 @@ struct AttentionHead {
               : std::exp2(-4.0 * static_cast<double>(2 * (global - power) + 1) / static_cast<double>(power)));
     mask_key = job.drops ? job.key() : 0;
     id = static_cast<std::uint64_t>(job.ids ? job.ids[n] : n);
-    first = static_cast<std::uint64_t>((global * job.all_queries + job.query_at) * job.all_keys + job.key_at);
+    row = static_cast<std::uint64_t>(job.all_keys);
+    first = static_cast<std::uint64_t>(global * job.all_queries) * row;
   }
-  __device__ bool sees(int i, int j) const { return j < keys && (!causal || j <= position + i); }
+  /// From a key to a query, in tokens.
+  __device__ int distance(int i, int j) const { return position + query_map.at(i) - key_map.at(j); }
+  __device__ bool sees(int i, int j) const {
+    if (j >= keys) return false;
+    if (!causal) return true;
+    const int back = distance(i, j);
+    return back >= 0 && (window == 0 || back < window);
+  }
   __device__ A score(A product, int i, int j) const {
     const A v = product * scale;
-    return slope == A(0) ? v : v + slope * static_cast<A>(j - position - i);
+    return slope == A(0) ? v : v + slope * static_cast<A>(-distance(i, j));
   }
-  /// First key that none of the queries before `queries` attends to.
+  /// First key that none of the queries before `queries`, at least one, attends to.
   __device__ int end(int queries) const {
-    if (!causal) return keys;
-    const int beyond = position + queries;  // the last of them sees its own position
-    return beyond < keys ? (beyond < 0 ? 0 : beyond) : keys;
+    return causal ? min(keys, key_map.before(position + query_map.at(queries - 1) + 1, all_keys)) : keys;
+  }
+  /// First key that query i, or a later one, attends to.
+  __device__ int begin(int i) const {
+    return window == 0 ? 0 : key_map.before(position + query_map.at(i) - window + 1, all_keys);
+  }
+  /// First of `queries` that attends to key j, or to a later one.
+  __device__ int first_query(int j, int queries) const {
+    return causal ? query_map.before(key_map.at(j) - position, queries) : 0;
+  }
+  /// Number of the mask's element.
+  __device__ std::uint64_t element(int i, int j) const {
+    return first + static_cast<std::uint64_t>(query_map.at(i)) * row + static_cast<std::uint64_t>(key_map.at(j));
   }
 };
 
 /// Which of a thread's elements dropout keeps: bit r * columns + c for element (r, c) of the tile at query i0 and key
 /// j0. A Philox number serves up to four keys that follow one another.
 template <class Tile, bool keys_are_rows, class A>
-__device__ unsigned kept_bits(const AttentionHead<A>& head, std::uint64_t all_keys, std::uint32_t threshold, int i0,
-                              int j0) {
+__device__ unsigned kept_bits(const AttentionHead<A>& head, std::uint32_t threshold, int i0, int j0) {
   constexpr int inner = keys_are_rows ? Tile::thread_rows : Tile::thread_columns,
                 count = Tile::thread_rows * Tile::thread_columns;
   static_assert(count <= 32);
@@ -100,7 +149,7 @@ __device__ unsigned kept_bits(const AttentionHead<A>& head, std::uint64_t all_ke
     const int r = keys_are_rows ? along : across, c = keys_are_rows ? across : along;
     const int i = i0 + (keys_are_rows ? Tile::column(c) : Tile::row(r)),
               j = j0 + (keys_are_rows ? Tile::row(r) : Tile::column(c));
-    const std::uint64_t e = head.first + static_cast<std::uint64_t>(i) * all_keys + static_cast<std::uint64_t>(j);
+    const std::uint64_t e = head.element(i, j);
     if (e / 4 != last) {
       last = e / 4;
       bits = Philox{head.mask_key}(head.id, last);

@@ -132,14 +132,13 @@ __global__ void __launch_bounds__(Tile::threads)
   clear(out);
   Tile::template keep<0>(shared, queries, i0, job.width, job.vector);
   Tile::template keep<1>(shared, seeds, i0, job.width, job.vector);
-  for (int j0 = 0; j0 < end; j0 += Tile::columns) {
+  for (int j0 = head.begin(i0) / Tile::columns * Tile::columns; j0 < end; j0 += Tile::columns) {
     Tile::enter(shared, keys, values, j0, job.width, job.vector);
     A s[Tile::thread_rows][Tile::thread_columns], dp[Tile::thread_rows][Tile::thread_columns];
     Tile::template product<0>(s, shared, queries, i0, keys, j0, job.width, job.vector);
     probabilities<Tile, false>(s, head, rows, job.queries, i0, j0);
     Tile::template product<1>(dp, shared, seeds, i0, values, j0, job.width, job.vector);
-    const unsigned kept =
-        job.drops ? kept_bits<Tile, false>(head, static_cast<std::uint64_t>(job.all_keys), job.threshold, i0, j0) : ~0u;
+    const unsigned kept = job.drops ? kept_bits<Tile, false>(head, job.threshold, i0, j0) : ~0u;
     score_gradients<Tile, false>(s, dp, rows, job.queries, kept, job.kept_scale, i0);
     Tile::template accumulate<0>(out, shared, s, keys, j0, column, job.width, job.vector);
   }
@@ -171,15 +170,13 @@ __global__ void __launch_bounds__(Tile::threads)
     if (j0 >= seen) break;  // no query sees these keys
     const HeadRows<T> queries = to.queries(job, own.sample, h), seeds = to.seeds(job, own.sample, h);
     const QueryRow<A>* rows = to.rows_of(job, own.sample, h);
-    const int first = job.causal ? max(0, j0 - head.position) / Tile::columns * Tile::columns : 0;
-    for (int i0 = first; i0 < job.queries; i0 += Tile::columns) {
+    const int first = head.first_query(j0, job.queries) / Tile::columns * Tile::columns;
+    for (int i0 = first; i0 < job.queries && head.begin(i0) < j0 + Tile::rows; i0 += Tile::columns) {
       Tile::enter(shared, queries, seeds, i0, job.width, job.vector);
       A p[Tile::thread_rows][Tile::thread_columns], next[Tile::thread_rows][Tile::thread_columns];
       Tile::template product<0>(p, shared, keys, j0, queries, i0, job.width, job.vector);
       probabilities<Tile, true>(p, head, rows, job.queries, i0, j0);
-      const unsigned kept =
-          job.drops ? kept_bits<Tile, true>(head, static_cast<std::uint64_t>(job.all_keys), job.threshold, i0, j0)
-                    : ~0u;
+      const unsigned kept = job.drops ? kept_bits<Tile, true>(head, job.threshold, i0, j0) : ~0u;
       if constexpr (of_value) {
 #pragma unroll
         for (int r = 0; r < Tile::thread_rows; ++r)

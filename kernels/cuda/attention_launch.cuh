@@ -10,8 +10,9 @@ namespace trireme::gpu {
 template <class A>
 AttentionJob<A> attention_job(const On& on, const AttentionShape& s, const AttentionArgs& args, bool vector) {
   constexpr Index most = Index{1} << 30;
-  check(s.queries < most && s.keys < most, on.op(), "got {} queries and {} keys, expected fewer than {} of each",
-        s.queries, s.keys, most);
+  const auto end = [](const TokenMap& map, Index count) { return count > 0 ? map.at(count - 1) + 1 : 0; };
+  check(end(args.part.queries, s.queries) < most && end(args.part.keys, s.keys) < most, on.op(),
+        "got {} queries and {} keys, expected fewer than {} of each", s.queries, s.keys, most);
   const Index all = args.part.all_heads ? args.part.all_heads : s.heads;
   return {static_cast<int>(s.queries),
           static_cast<int>(s.keys),
@@ -29,10 +30,11 @@ AttentionJob<A> attention_job(const On& on, const AttentionShape& s, const Atten
           args.alibi ? all : 0,
           static_cast<Index>(std::bit_floor(static_cast<std::uint64_t>(all))),
           args.q_at,
-          args.part.query_at,
+          args.window,
           args.part.all_queries ? args.part.all_queries : s.queries,
-          args.part.key_at,
           args.part.all_keys ? args.part.all_keys : s.keys,
+          args.part.queries,
+          args.part.keys,
           args.q_starts.as<const Index>(),
           args.lengths.as<const Index>(),
           args.samples.as<const Index>(),

@@ -29,6 +29,12 @@ inline void check_per_sample(const View& v, const char* what, Index samples, std
   check(v.dtype == DType::i64 && v.shape == Shape{samples}, op, "{} are {} {}, expected i64 [{}]", what, v.dtype,
         v.shape, samples);
 }
+/// all: of a sample; 0: unknown.
+inline void check_tokens(const TokenMap& map, const char* what, Index count, Index all, std::string_view op) {
+  const Index end = count > 0 ? map.at(count - 1) + 1 : map.first;
+  check(map.first >= 0 && map.step > 0 && map.turn >= 0 && map.jump >= 0 && (all == 0 || end <= all), op,
+        "got {} {} to {} of {}, expected an ascending order inside all {}", what, map.first, end, all, what);
+}
 }  // namespace detail
 
 /// The extents of a call. Throws Error naming op for operands that do not fit.
@@ -63,13 +69,11 @@ inline AttentionShape check_attention(const View& o, const View& stats, const Vi
   check(args.part.head_at >= 0 && (args.part.all_heads == 0 || args.part.head_at + s.heads <= args.part.all_heads), op,
         "got heads {} to {} of {}, expected a range inside all heads", args.part.head_at, args.part.head_at + s.heads,
         args.part.all_heads);
-  check(args.part.query_at >= 0 &&
-            (args.part.all_queries == 0 || args.part.query_at + s.queries <= args.part.all_queries),
-        op, "got queries {} to {} of {}, expected a range inside all queries", args.part.query_at,
-        args.part.query_at + s.queries, args.part.all_queries);
-  check(args.part.key_at >= 0 && (args.part.all_keys == 0 || args.part.key_at + s.keys <= args.part.all_keys), op,
-        "got keys {} to {} of {}, expected a range inside all keys", args.part.key_at, args.part.key_at + s.keys,
-        args.part.all_keys);
+  detail::check_tokens(args.part.queries, "queries", s.queries, args.part.all_queries, op);
+  detail::check_tokens(args.part.keys, "keys", s.keys, args.part.all_keys, op);
+  check(args.window >= 0 && (args.window == 0 || args.causal), op,
+        "got a window of {} for {} attention, expected 0, or a positive number for causal attention", args.window,
+        args.causal ? "causal" : "full");
   return s;
 }
 /// As above, for backward. dq, dk and dv have the strides of q, k and v.

@@ -18,7 +18,7 @@ Linear projection(Index in, Index out, const LlamaOptions& o, std::vector<Shares
 
 struct LlamaAttention {
   LlamaAttention(const LlamaOptions& o, const RotaryEmbedding& rope)
-      : heads(o.width, o.heads, {.kv_heads = o.kv_heads, .causal = true}),
+      : heads(o.width, o.heads, {.kv_heads = o.kv_heads, .causal = true, .window = o.window}),
         rotary(rope),
         q_proj(projection(o.width, o.width, o, {heads.query_shares()})),
         k_proj(projection(o.width, heads.kv_heads() * heads.head_size(), o, {heads.kv_shares()})),
@@ -142,6 +142,13 @@ const bool llama_added =
                                          .positions = 32768,
                                          .rope = {.base = 1e6}})) &&
     add_model(llama_row("llama2_7b", {.layers = 32, .heads = 32, .width = 4096, .hidden = 11008, .positions = 4096})) &&
+    add_model(llama_row("mistral_7b", {.layers = 32,
+                                       .heads = 32,
+                                       .kv_heads = 8,
+                                       .width = 4096,
+                                       .hidden = 14336,
+                                       .positions = 32768,
+                                       .window = 4096})) &&
     add_model(llama_row("llama3_8b", llama3(32, 32, 4096, 14336, 8192, 0, false))) &&
     add_model(llama_row("llama3_1_8b", llama3(32, 32, 4096, 14336, 131072, 8, false))) &&
     add_model(llama_row("llama3_2_1b", llama3(16, 32, 2048, 8192, 131072, 32, true))) &&

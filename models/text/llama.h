@@ -1,5 +1,5 @@
-// Llama (Touvron et al., arXiv 2302.13971; Grattafiori et al., arXiv 2407.21783) and Mixtral (Jiang et al., arXiv
-// 2401.04088) with Hugging Face's names.
+// Llama (Touvron et al., arXiv 2302.13971; Grattafiori et al., arXiv 2407.21783) with Hugging Face's names. With a
+// sliding window it is Mistral (Jiang et al., arXiv 2310.06825), with experts Mixtral (Jiang et al., arXiv 2401.04088).
 #pragma once
 #include "models/registry/models.h"
 
@@ -15,6 +15,7 @@ struct LlamaOptions {
       experts = 0,       ///< number of MLPs of a block, of which a token uses some (Mixtral, arXiv 2401.04088); 0: one
       expert_top_k = 2,  ///< experts of a token
       positions = 2048,  ///< maximum tokens per sample
+      window = 0,        ///< a token attends to itself and the window - 1 before it (Mistral); 0: to all before it
       vocabulary = 32000;        ///< ids are [0, vocabulary)
   double expert_balance = 0.01,  ///< weight of the experts' balance loss (MixtureOptions::balance)
       eps = 1e-5;                ///< epsilon of the norms

@@ -177,13 +177,23 @@ std::string llama_config(const LlamaOptions& o) {
     all["rope_scaling"] = rope_of(o.rope);
     all["rope_scaling"].erase("rope_theta");
   }
+  if (o.window > 0) {
+    check(!o.bias, "llama", "Hugging Face's Mistral has no biases, and this model has a window and biases");
+    if (!mixture) {
+      all["architectures"] = Json::array({"MistralForCausalLM"});
+      all["model_type"] = "mistral";
+    }
+    all["sliding_window"] = o.window;
+    for (const char* other : {"attention_bias", "mlp_bias"}) all.erase(other);
+  }
   return json_text(all, NotUtf8::fails, 2);
 }
 
 LlamaOptions llama_options(const std::string& text) {
   const Json config = parse_config(text);
-  const bool mixture = member(config, "model_type", std::string()) == "mixtral";
-  check_type(config, mixture ? "mixtral" : "llama");
+  const std::string type = member(config, "model_type", std::string());
+  const bool mixture = type == "mixtral", windowed = mixture || type == "mistral";
+  if (!windowed) check_type(config, "llama");
   only(config, "hidden_act", std::string("silu"));
   refuse_quantized(config);
   LlamaOptions o;
@@ -200,11 +210,11 @@ LlamaOptions llama_options(const std::string& text) {
     o.experts = member(config, "num_local_experts", Index{8});
     o.expert_top_k = member(config, "num_experts_per_tok", Index{2});
     o.rope.base = 1e6;
-    check(config.value("sliding_window", Json()).is_null(), ErrorKind::data, pretrained_op,
-          "the configuration has a \"sliding_window\", which the model here does not have");
   }
   o.bos = token_ids(config, "bos_token_id");
   o.eos = token_ids(config, "eos_token_id");
+  if (windowed)  // null: no window
+    o.window = member(config, "sliding_window", Index{config.contains("sliding_window") || mixture ? 0 : 4096});
   o.bias = member(config, "attention_bias", false);
   check(
       member(config, "mlp_bias", false) == o.bias, ErrorKind::data, pretrained_op,
@@ -283,8 +293,8 @@ std::pair<Module, std::string> undrawn_pretrained(const std::string& folder) {
   const fs::path path(folder);
   const std::string text = read_text((path / "config.json").string(), longest);
   const std::string type = member(parse_config(text), "model_type", std::string());
-  check(type == "gpt2" || type == "llama" || type == "mixtral", ErrorKind::data, pretrained_op,
-        "{}: a model of type \"{}\"; there are gpt2, llama and mixtral", folder, type);
+  check(type == "gpt2" || type == "llama" || type == "mistral" || type == "mixtral", ErrorKind::data, pretrained_op,
+        "{}: a model of type \"{}\"; there are gpt2, llama, mistral and mixtral", folder, type);
   const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
   const std::string weights = (fs::exists(whole) ? whole : index).string();
   for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"})

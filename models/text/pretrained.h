@@ -15,12 +15,13 @@ namespace trireme {
 /// The config.json of a GPT2LMHeadModel. Throws Error for a model without biases, which Hugging Face's GPT-2 does not
 /// support.
 std::string gpt2_config(const GptOptions&);
-/// The config.json of a LlamaForCausalLM.
+/// The config.json of a LlamaForCausalLM, or of a MistralForCausalLM if it has a window. Throws Error for a window and
+/// biases, which Hugging Face's Mistral does not support.
 std::string llama_config(const LlamaOptions&);
 /// The options in a config.json of GPT-2. Throws Error for another text, and with the name of a setting that is not
 /// supported.
 GptOptions gpt_options(const std::string& config);
-/// As above, for Llama.
+/// As above, for Llama and Mistral.
 LlamaOptions llama_options(const std::string& config);
 
 /// The ids that end a text: eos_token_id, a number or a list, in a folder's generation_config.json, else in
@@ -33,8 +34,8 @@ std::vector<Index> end_tokens(const std::string& folder);
 /// Throws Error (data) with the name of a setting of another type.
 GenerateOptions with_folder_sampling(GenerateOptions, const std::string& folder);
 
-/// Builds the model of config.json with the folder's weights. Throws Error for a model_type other than gpt2 and llama,
-/// and as import_weights().
+/// Builds the model of config.json with the folder's weights. Throws Error for a model_type other than gpt2, llama and
+/// mistral, and as import_weights().
 Module load_pretrained(const std::string& folder);
 /// The model of load_pretrained() with uninitialised weights, and the path of the folder's weights: model.safetensors,
 /// or the index of several files. For ranks that each read their part (StepResume::import_weights()).

@@ -15,6 +15,7 @@ struct Grid::Chosen {
   Chosen(Mesh& mesh, const std::vector<std::string>& names, const std::vector<std::string>& grad_reduce_axes,
          const Grid::Roles& of) {
     roles.context_mode = of.context_mode;
+    roles.context_cut = of.context_cut;
     for (const std::string& name : names) {
       if (mesh.size(name) == 1) continue;
       if (std::ranges::count(grad_reduce_axes, name) > 0) roles.summed |= 1u << axes.size();

@@ -17,7 +17,8 @@ class Grid final : public RankMesh {
   struct Roles {
     std::string rows = {}, sequence = {}, context = {};
     std::vector<std::string> apart = {};
-    ContextMode context_mode = ContextMode::gather;  ///< RankMesh::context_mode()
+    ContextMode context_mode = ContextMode::gather;   ///< RankMesh::context_mode()
+    ContextCut context_cut = ContextCut::contiguous;  ///< RankMesh::context_cut()
   };
   /// axes: those of the mesh to split along; axes of one rank are left out. grad_reduce_axes: along these the plan sums
   /// the gradients of a weight that all ranks hold (RankMesh::summed). Collective.

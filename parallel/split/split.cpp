@@ -172,6 +172,7 @@ void SplitOptions::add(const SplitOptions& other) {
   if (!other.context.empty()) {
     context = other.context;
     context_mode = other.context_mode;
+    context_cut = other.context_cut;
   }
   check(tensor.empty() || other.tensor.empty() || tensor == other.tensor, "split",
         "tensor divides weights along '{}' and along '{}': leave one of the two out, or use place(..., axis={})",
@@ -269,7 +270,8 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
                                                              .sequence = o.sequence ? o.tensor : "",
                                                              .context = o.context,
                                                              .apart = o.apart_axes(),
-                                                             .context_mode = o.context_mode});
+                                                             .context_mode = o.context_mode,
+                                                             .context_cut = o.context_cut});
   if (grid->axes() == 0) return model;
   model.visit(StateVisitor([](const NamedState& leaf) {
     check(!leaf.tensor->shard_spec(), "split", "'{}' is split already; make the model anew", leaf.name);

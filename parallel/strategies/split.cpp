@@ -12,6 +12,15 @@
 namespace trireme {
 namespace {
 constexpr std::array context_modes = {"gather", "ulysses", "ring"};
+constexpr std::array context_cuts = {"contiguous", "zigzag", "striped"};
+
+/// Of a word. Throws Error for another.
+template <class Words>
+std::ptrdiff_t index_of(const Words& words, const std::string& text) {
+  const auto at = std::ranges::find(words, text);
+  check(at != words.end(), "context", "{}", [&] { return unknown_name(text, {words.begin(), words.end()}); });
+  return at - words.begin();
+}
 }  // namespace
 
 Strategy spatial(const std::vector<std::string>& axes) {
@@ -24,20 +33,19 @@ Strategy spatial(const std::vector<std::string>& axes) {
 }
 
 std::string to_string(ContextMode mode) { return context_modes[static_cast<std::size_t>(mode)]; }
-ContextMode context_mode_of(const std::string& text) {
-  const auto at = std::ranges::find(context_modes, text);
-  check(at != context_modes.end(), "context", "{}", [&] {
-    return unknown_name(text, {context_modes.begin(), context_modes.end()});
-  });
-  return static_cast<ContextMode>(at - context_modes.begin());
-}
+std::string to_string(ContextCut cut) { return context_cuts[static_cast<std::size_t>(cut)]; }
+ContextMode context_mode_of(const std::string& text) { return static_cast<ContextMode>(index_of(context_modes, text)); }
+ContextCut context_cut_of(const std::string& text) { return static_cast<ContextCut>(index_of(context_cuts, text)); }
 
-Strategy context(ContextMode mode, const std::string& axis) {
+Strategy context(ContextMode mode, const std::string& axis, ContextCut cut) {
+  std::string options = fmt::format("mode={}, axis={}", to_string(mode), axis);
+  if (cut != ContextCut::contiguous) options += ", cut=" + to_string(cut);
   Strategy s(
       "context", Claim::exact, [axis](Plan plan) { return reduce_over(std::move(plan), {.axis = axis}); },
-      fmt::format("mode={}, axis={}", to_string(mode), axis), StrategyOrder::images);
+      std::move(options), StrategyOrder::images);
   s.split.context = axis;
   s.split.context_mode = mode;
+  s.split.context_cut = cut;
   return s;
 }
 

@@ -25,7 +25,8 @@ struct SplitOptions {
   /// Axis that cuts texts (context parallelism): each rank has its share of the T tokens of ids [N, T], or of
   /// activations [N, T, C], and of every activation after them; weights are replicated.
   std::string context = {};
-  ContextMode context_mode = ContextMode::gather;  ///< how attention works along `context`
+  ContextMode context_mode = ContextMode::gather;   ///< how attention works along `context`
+  ContextCut context_cut = ContextCut::contiguous;  ///< which tokens each rank along `context` has
   /// Axis that divides the weights that `placements` does not name. A weight whose input is divided is divided by its
   /// inputs; any other weight is divided by its outputs (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
   std::string tensor = {};

@@ -251,9 +251,12 @@ Plan reduce_over(Plan plan, const DataParallelOptions&);
 /// summed over these axes. Exact.
 Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
 /// Context parallelism: cuts texts over an axis; see SplitOptions::context. Gradients are summed over the axis. Exact.
-Strategy context(ContextMode = ContextMode::gather, const std::string& axis = "context");
+Strategy context(ContextMode = ContextMode::gather, const std::string& axis = "context",
+                 ContextCut = ContextCut::contiguous);
 std::string to_string(ContextMode);               ///< "gather", "ulysses", "ring"
+std::string to_string(ContextCut);                ///< "contiguous", "zigzag", "striped"
 ContextMode context_mode_of(const std::string&);  ///< from that text; throws Error for another
+ContextCut context_cut_of(const std::string&);    ///< from that text; throws Error for another
 /// Tensor parallelism (Shoeybi et al., Megatron-LM, arXiv 1909.08053): divides weights over an axis; see
 /// SplitOptions::tensor. A weight's input is found from the flow of data, in a run on an example
 /// (StepOptions::profile); without an example, from the order of the weights' names. sequence: SplitOptions::sequence.

@@ -107,9 +107,9 @@ const std::vector<StrategyRow> table = {
      "h"},
     {"context",
      [](StrategyOptions& given) {
-       std::string mode = "gather", axis = "context";
-       given.read({{.name = "mode", .value = &mode}, {.name = "axis", .value = &axis}});
-       return context(context_mode_of(mode), axis);
+       std::string mode = "gather", axis = "context", cut = "contiguous";
+       given.read({{.name = "mode", .value = &mode}, {.name = "axis", .value = &axis}, {.name = "cut", .value = &cut}});
+       return context(context_mode_of(mode), axis, context_cut_of(cut));
      },
      "context"},
     {"data_parallel", [](StrategyOptions& given) { return data_parallel(read_data_parallel(given)); }, "data"},

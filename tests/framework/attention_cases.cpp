@@ -40,6 +40,10 @@ Case drawn(std::uint64_t number) {
     o.q_at = pick(-2, 3);
     python += fmt::format(", q_at={}", o.q_at);
   }
+  if (o.causal && pick(0, 1) == 0) {
+    o.window = pick(1, 4);
+    python += fmt::format(", window={}", o.window);
+  }
   Case c{
       .name = fmt::format("attention/drawn_{}", number),
       .inputs = {data({n, queries, heads, width}), data({n, keys, kv_heads, width}), data({n, keys, kv_heads, width})},
@@ -77,6 +81,8 @@ std::vector<Case> attention_cases() {
        "attention(x[0], x[1], x[2], causal=True, q_at=-2)"},
       {"attention/alibi_of_6", {data({2, 4, 6, 2}), data({2, 4, 3, 2}), data({2, 4, 3, 2})}, [](In x) { return attention(x[0], x[1], x[2], {.causal = true, .alibi = true}); },
        "attention(x[0], x[1], x[2], causal=True, alibi=True)"},
+      {"attention/window", {data({2, 9, 4, 3}), data({2, 9, 2, 3}), data({2, 9, 2, 3})}, [](In x) { return attention(x[0], x[1], x[2], {.causal = true, .window = 4}); },
+       "attention(x[0], x[1], x[2], causal=True, window=4)"},
       {"attention/dropout", {data(q), data(k), data(k)}, [](In x) { return attention(x[0], x[1], x[2], {.causal = true, .dropout = 0.3, .layer = 5, .q_at = 1}); },
        "attention(x[0], x[1], x[2], causal=True, q_at=1, p=0.3, layer=5)"},
       {"attention/self", {data(q)}, [](In x) { return attention(x[0], x[0], x[0], {.causal = true}); },

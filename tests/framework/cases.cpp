@@ -350,6 +350,9 @@ std::vector<Case> losses() {
   return {
       {"linear_cross_entropy", {data({7, 5}), weight({6, 5}), labels({7}, 6)}, [](In x) { return linear_cross_entropy(x[0], x[1], x[2]); },
        "F.cross_entropy(F.linear(x[0], x[1]), x[2])", {{256, 128}, {1000, 128}, {256}}},
+      {"linear_cross_entropy/few", {data({3, 2, 16}), weight({6, 16}), labels({3, 2}, 6), weight({6})},
+       [](In x) { return linear_cross_entropy(x[0], x[1], x[2], {.label_smoothing = 0.1, .z_loss = 0.3, .ignore_index = 2}, x[3]); },
+       "(lambda y, l: F.cross_entropy(y, l, label_smoothing=0.1, ignore_index=2) + 0.3 * y[l != 2].logsumexp(-1).square().mean())(F.linear(x[0], x[1], x[3]).flatten(0, 1), x[2].flatten())"},
       {"linear_cross_entropy/chunks", {data({7, 5}), weight({6, 5}), labels({7}, 6), weight({6})},
        [](In x) { return ops::linear_cross_entropy_in_chunks(x[0], x[1], x[2], {.label_smoothing = 0.1, .ignore_index = 2}, x[3], 3); },
        "F.cross_entropy(F.linear(x[0], x[1], x[3]), x[2], label_smoothing=0.1, ignore_index=2)"},

@@ -52,20 +52,25 @@ TEST_CASE("a query's attention does not depend on which others stand beside it, 
     const Index n = 2, tokens = 131;
     const Tensor q = drawn({n, tokens, 3, 20}, type, 1), k = drawn({n, tokens, 1, 20}, type, 2),
                  v = drawn({n, tokens, 1, 20}, type, 3);
-    const Tensor all = attention(q, k, v, {.causal = true, .alibi = true});
-    for (const Index step : {1, 17, 64}) {
-      std::vector<Tensor> cut, cached;
-      for (Index from = 0; from < tokens; from += step) {
-        const Index to = std::min(from + step, tokens);
-        const Tensor some = slice(q, 1, from, to);
-        cut.push_back(attention(some, k, v, {.causal = true, .alibi = true, .q_at = from}));
-        // As with a cache of the keys so far: later ones are not there yet.
-        const std::vector<double> starts(n, static_cast<double>(from));
-        cached.push_back(attention(some, slice(k, 1, 0, to), slice(v, 1, 0, to), {.causal = true, .alibi = true}, {},
-                                   counts(starts)));
+    for (const AttentionOptions& o :
+         {AttentionOptions{.causal = true}, AttentionOptions{.causal = true, .alibi = true},
+          AttentionOptions{.causal = true, .window = 20}, AttentionOptions{.causal = true, .window = 100}}) {
+      const Tensor all = attention(q, k, v, o);
+      for (const Index step : {1, 17, 64}) {
+        std::vector<Tensor> cut, cached;
+        for (Index from = 0; from < tokens; from += step) {
+          const Index to = std::min(from + step, tokens);
+          const Tensor some = slice(q, 1, from, to);
+          AttentionOptions later = o;
+          later.q_at = from;
+          cut.push_back(attention(some, k, v, later));
+          // As with a cache of the keys so far: later ones are not there yet.
+          const std::vector<double> starts(n, static_cast<double>(from));
+          cached.push_back(attention(some, slice(k, 1, 0, to), slice(v, 1, 0, to), o, {}, counts(starts)));
+        }
+        CHECK(concat(cut, 1).to_vector() == all.to_vector());
+        CHECK(concat(cached, 1).to_vector() == all.to_vector());
       }
-      CHECK(concat(cut, 1).to_vector() == all.to_vector());
-      CHECK(concat(cached, 1).to_vector() == all.to_vector());
     }
   }
 }
@@ -121,6 +126,8 @@ TEST_CASE("attention and rope refuse what does not fit, by name") {
   CHECK_ERROR(attention(q, three, three), usage, 4, 3);
   CHECK_ERROR(attention(q, k, k, {}, counts({1, 2, 3})), usage, "i64", "[3]", 2, "[2]");
   CHECK_ERROR(attention(q, k, k, {.dropout = 1}), usage, 1, 0);
+  CHECK_ERROR(attention(q, k, k, {.window = 3}), usage, 3, "causal");
+  CHECK_ERROR(attention(q, k, k, {.causal = true, .window = -3}), usage, -3);
   CHECK_ERROR(attention_packed(q, 3), usage, "[2, 5, 4, 3]", 9, "[N, T, 9, D]");
   CHECK_ERROR(attention_packed(q, 3, 2), usage, 3, 2);
   CHECK_ERROR(rope(q, rope_table(5, 4)), usage, "[5, 4]", "[2, 5, 4, 3]");

@@ -98,22 +98,25 @@ struct Row {
   Row(const Problem& a, const Numbers& x, Index n, Index h, Index i)
       : p(static_cast<std::size_t>(a.keys)), z(p.size(), 1.0) {
     const Index g = h / (a.heads / a.kv_heads);
-    const Index position = a.args.q_at + (a.starts.empty() ? 0 : a.starts[static_cast<std::size_t>(n)]) + i;
-    const Index count = a.lengths.empty() ? a.keys : a.lengths[static_cast<std::size_t>(n)];
+    const AttentionPart& part = a.args.part;
+    const Index query = part.queries.at(i),
+                position = a.args.q_at + (a.starts.empty() ? 0 : a.starts[static_cast<std::size_t>(n)]) + query;
+    const Index end = a.lengths.empty() ? part.keys.at(a.keys) : a.lengths[static_cast<std::size_t>(n)];
     const Index all = a.args.part.all_heads ? a.args.part.all_heads : a.heads, head = a.args.part.head_at + h;
     for (Index j = 0; j < a.keys; ++j) {
       double s = 0;
       for (Index d = 0; d < a.width; ++d)
         s += x[a.q(n, i, h) + static_cast<std::size_t>(d)] * x[a.k(n, j, g) + static_cast<std::size_t>(d)];
       s *= a.args.scale;
-      if (a.args.alibi) s += alibi_slope(head, all) * static_cast<double>(j - position);
-      const bool seen = j < count && (!a.args.causal || j <= position);
+      const Index key = part.keys.at(j);
+      if (a.args.alibi) s += alibi_slope(head, all) * static_cast<double>(key - position);
+      const bool seen =
+          key < end && (!a.args.causal || key <= position) && (a.args.window == 0 || key > position - a.args.window);
       p[static_cast<std::size_t>(j)] = seen ? s : -INFINITY;
       if (seen) m = std::max(m, s);
-      const Index queries = a.args.part.all_queries ? a.args.part.all_queries : a.queries,
-                  keys = a.args.part.all_keys ? a.args.part.all_keys : a.keys;
-      const auto e =
-          static_cast<std::uint64_t>((head * queries + a.args.part.query_at + i) * keys + a.args.part.key_at + j);
+      const Index queries = part.all_queries ? part.all_queries : a.queries,
+                  keys = part.all_keys ? part.all_keys : a.keys;
+      const auto e = static_cast<std::uint64_t>((head * queries + query) * keys + key);
       const auto id = static_cast<std::uint64_t>(a.ids.empty() ? n : a.ids[static_cast<std::size_t>(n)]);
       if (a.args.dropout > 0)
         z[static_cast<std::size_t>(j)] =
@@ -213,11 +216,19 @@ Problem drawn() {
     p.lay_out(pick(0, 9), pick(0, 9));
   }
   if (p.queries % 3 == 0) {  // parts of more queries and keys
-    a.part.all_queries = p.queries + p.keys % 6;
-    a.part.query_at = p.keys % 6 / 2;
-    a.part.all_keys = p.keys + p.queries % 7;
-    a.part.key_at = p.queries % 7 / 2;
+    const auto part = [](Index count, Index& all) {
+      TokenMap map{.first = pick(0, 3), .step = pick(0, 2) == 0 ? pick(2, 4) : 1};
+      if (pick(0, 1) == 0) {
+        map.turn = pick(0, count);
+        map.jump = pick(0, 9);
+      }
+      all = map.at(count - 1) + pick(1, 5);
+      return map;
+    };
+    a.part.queries = part(p.queries, a.part.all_queries);
+    a.part.keys = part(p.keys, a.part.all_keys);
   }
+  if (a.causal && pick(0, 1) == 0) a.window = pick(1, most);
   if (pick(0, 1) == 0) p.starts = integers(p.samples, 0, 30);
   if (pick(0, 1) == 0) {
     p.lengths = integers(p.samples, 0, p.keys);
@@ -278,7 +289,7 @@ TEST_CASE("attention equals the definition for random shapes, strides and option
     Problem p = drawn();
     INFO("round " << round << ": N " << p.samples << " H " << p.heads << " G " << p.kv_heads << " D " << p.width
                   << " Tq " << p.queries << " Tk " << p.keys << " causal " << p.args.causal << " alibi " << p.args.alibi
-                  << " dropout " << p.args.dropout << " q_at " << p.args.q_at);
+                  << " dropout " << p.args.dropout << " q_at " << p.args.q_at << " window " << p.args.window);
     const Shape rows{p.samples, p.queries, p.heads, p.width};
     const Numbers qkv = random_numbers(p.elements), dout = random_numbers(rows.numel());
     const auto expected = naive(p, qkv, dout);
@@ -289,7 +300,7 @@ TEST_CASE("attention equals the definition for random shapes, strides and option
       fill(seed, dout);
       // Nothing of a key that no query sees counts, whatever it is.
       for (Index n = 0; n < p.samples && !p.lengths.empty(); ++n)
-        for (Index j = p.lengths[static_cast<std::size_t>(n)]; j < p.keys; ++j)
+        for (Index j = p.args.part.keys.before(p.lengths[static_cast<std::size_t>(n)], p.keys); j < p.keys; ++j)
           for (Index d = 0; d < p.kv_heads * p.width; ++d) {
             x.set(static_cast<Index>(p.k(n, j, 0)) + d, std::nan(""));
             x.set(static_cast<Index>(p.v(n, j, 0)) + d, std::nan(""));
@@ -391,10 +402,36 @@ TEST_CASE("attention of operands that do not fit is refused by name") {
   CHECK_ERROR(attend(q, k, {.dropout = 1}), usage, 1, 0);
   CHECK_ERROR(attend(q, k, {.q = {.token = 7}}), usage, 21, 7, "q");
   CHECK_ERROR(attend(q, k, {.part = {.head_at = 2, .all_heads = 5}}), usage, 2, 6, 5);
-  CHECK_ERROR(attend(q, k, {.part = {.query_at = 2, .all_queries = 4}}), usage, 2, 5, 4);
-  CHECK_ERROR(attend(q, k, {.part = {.key_at = 3, .all_keys = 8}}), usage, 3, 9, 8);
+  CHECK_ERROR(attend(q, k, {.part = {.queries = {.first = 2}, .all_queries = 4}}), usage, 2, 5, 4);
+  CHECK_ERROR(attend(q, k, {.part = {.keys = {.first = 3}, .all_keys = 8}}), usage, 3, 9, 8);
+  CHECK_ERROR(attend(q, k, {.part = {.keys = {.step = 2}, .all_keys = 8}}), usage, 0, 11, 8);
+  CHECK_ERROR(attend(q, k, {.window = 4}), usage, 4, "causal");
   std::vector<Index> two{1, 2, 3};
   CHECK_ERROR(attend(q, k, {.lengths = View{two.data(), {3}, DType::i64, cpu()}}), usage, "i64", "[3]", 2, "[2]");
+}
+
+TEST_CASE("one query has the bits of the same query among others") {
+  for (const DType type : {DType::f32, DType::f64})
+    for (const Index width : {1, 2, 8, 24, 64})
+      for (const Index keys : {1, 2, 3, 5, 7, 8, 9, 15, 17, 31, 96, 97, 99, 110, 200}) {
+        INFO(name_of(type) << ", D " << width << ", " << keys << " keys");
+        const auto attend = [&](Index queries) {
+          Problem p{.samples = 1, .queries = queries, .keys = keys, .heads = 1, .kv_heads = 1, .width = width};
+          p.args.scale = 0.3;
+          p.lay_out(0, 0);
+          engine.seed(static_cast<unsigned>(keys));
+          Numbers numbers = random_numbers(p.elements + 3 * width);  // of 3 queries, the keys and the values
+          numbers.erase(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>((4 - queries) * width));
+          Fenced x({p.elements}, type), seed({1, queries, 1, width}, type);
+          fill(x, Numbers(numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(p.elements)));
+          fill(seed, random_numbers(queries * width));
+          Results r(p, type);
+          run_both(p, x, seed, r);
+          const Numbers o = r.o.numbers();
+          return Numbers(o.end() - static_cast<std::ptrdiff_t>(width), o.end());
+        };
+        CHECK(attend(1) == attend(4));
+      }
 }
 
 TEST_CASE("rotary embeddings equal the definition, in place too, and turn back") {

@@ -159,6 +159,33 @@ TEST_CASE("below AVX-512 products have the same bits on any number of threads", 
   set_threads(before);
 }
 
+TEST_CASE("a row's product has the same bits alone, among few rows and on any number of threads", "[matmul]") {
+  const int before = threads();
+  const Index rows = 8;
+  for (int i = 0; i < 20; ++i) {
+    const Index n = pick(1, 300), k = pick(1, 900);
+    INFO("n " << n << " k " << k);
+    Fenced x({rows, k}, DType::f32), w({n, k}, DType::f32), bias({n}, DType::f32);
+    for (Fenced* each : {&x, &w})
+      for (float& v : each->view().span<float>()) v *= 1 + 1e-4f * static_cast<float>(pick(0, 9999));
+    std::vector<float> alone;
+    for (Index row = 0; row < rows; ++row) {
+      Fenced y({1, n}, DType::f32), one({1, k}, DType::f32);
+      std::memcpy(one.view().data, x.view().as<float>() + row * k, static_cast<std::size_t>(k) * sizeof(float));
+      set_threads(static_cast<int>(pick(1, 3)));
+      run<kernel::Linear>(y.view(), one.view(), w.view(), bias.view(), true);
+      for (const float v : y.view().span<float>()) alone.push_back(v);
+    }
+    for (const int team : {1, 2, 3}) {
+      set_threads(team);
+      Fenced y({rows, n}, DType::f32);
+      run<kernel::Linear>(y.view(), x.view(), w.view(), bias.view(), true);
+      CHECK(std::memcmp(y.view().data, alone.data(), alone.size() * sizeof(float)) == 0);
+    }
+  }
+  set_threads(before);
+}
+
 // tests/long.sh runs it.
 TEST_CASE("five thousand random matrix products equal their definition", "[.][long]") { check_many(5000); }
 

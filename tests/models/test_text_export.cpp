@@ -31,6 +31,9 @@ TEST_CASE("saved models load in transformers, no tensor missing or unexpected, a
   save("gpt2_untied", gpt2(g), gpt2_config(g));
   LlamaOptions l{.layers = 2, .heads = 4, .kv_heads = 2, .width = 24, .hidden = 28, .positions = 64, .vocabulary = 19};
   save("llama", llama(l), llama_config(l));
+  l.window = 4;
+  save("mistral", llama(l), llama_config(l));
+  l.window = 0;
   l.experts = 4;
   save("mixtral", llama(l), llama_config(l));
   l.experts = 0;

@@ -192,9 +192,13 @@ TEST_CASE("greedy decoding of prompts of different lengths gives Hugging Face's 
 
 TEST_CASE("logits behind a KvCache are those of the whole text, however it is cut") {
   std::mt19937 random(8);
-  for (Case& c : cases()) {
-    INFO(c.name);
-    const Module model = c.model;
+  std::vector<std::pair<std::string, Module>> models;
+  for (Case& c : cases()) models.emplace_back(c.name, c.model);
+  LlamaOptions windowed = tiny_llama;
+  windowed.window = 5;
+  models.emplace_back("mistral", llama(windowed));
+  for (const auto& [name, model] : models) {
+    INFO(name);
     const Inference inference;
     for (int i = 0; i < 10; ++i) {  // without Parameters, which give layers their keys
       const Index samples = 1 + random() % 3, tokens = 2 + random() % 20;

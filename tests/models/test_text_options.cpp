@@ -94,6 +94,7 @@ TEST_CASE("named sizes have as many parameters as Hugging Face's") {
   CHECK(llama_count("llama3_2_1b") == 1'235'814'400);
   CHECK(llama_count("llama3_2_3b") == 3'212'749'824);
   CHECK(llama_count("tinyllama_1_1b") == 1'100'048'384);
+  CHECK(llama_count("mistral_7b") == 7'241'732'096);
   std::mt19937 random(3);
   for (int i = 0; i < 30; ++i) {  // the formulas
     const GptOptions g = some_gpt(random);
@@ -114,7 +115,9 @@ TEST_CASE("a config.json says all that a model's options do") {
     l.rope = {.base = 500000};
     const RopeScaling::Kind kinds[] = {RopeScaling::Kind::none, RopeScaling::Kind::linear, RopeScaling::Kind::llama3};
     if (i % 3 > 0) l.rope.scaling = {.kind = kinds[i % 3], .factor = 4};
+    if (!l.bias) l.window = static_cast<Index>(random() % 4);
     const LlamaOptions read = llama_options(llama_config(l));
+    CHECK(read.window == l.window);
     CHECK(llama_config(read) == llama_config(l));
     CHECK(read.rope == l.rope);
   }
@@ -133,6 +136,10 @@ TEST_CASE("a config.json says all that a model's options do") {
       {with(g, "scale_attn_by_inverse_layer_idx", true), "scale_attn_by_inverse_layer_idx"},
       {with(g, "embd_pdrop", 0.5), "embd_pdrop"}};
   for (const auto& [text, expected] : bad) CHECK_ERROR(gpt_options(text), data, expected);
+  const std::string m = llama_config({.window = 8});
+  CHECK(llama_options(m).window == 8);
+  CHECK(llama_options(with(m, "sliding_window", Json())).window == 0);
+  CHECK_ERROR(llama_config({.window = 8, .bias = true}), usage, "window", "biases");
   CHECK_ERROR(llama_options(with(l, "head_dim", 5)), data, "head_dim", 5);
   CHECK_ERROR(llama_options(with(l, "hidden_act", "gelu")), data, "hidden_act", "gelu");
   CHECK_ERROR(llama_options(with(l, "rope_parameters", {{"rope_type", "yarn"}})), data, "pretrained", "yarn");

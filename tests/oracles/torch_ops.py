@@ -96,7 +96,7 @@ def alibi_slopes(heads):
     return slopes + ([] if power == heads else alibi_slopes(2 * power)[::2][: heads - power])
 
 
-def attention(q, k, v, causal=False, scale=None, alibi=False, q_at=0, lengths=None, starts=None, p=0, layer=0):
+def attention(q, k, v, causal=False, scale=None, alibi=False, q_at=0, lengths=None, starts=None, p=0, layer=0, window=0):
     """With the whole matrix of scores. A query that sees no key gets zeros."""
     (n, queries, heads, width), (keys, groups) = q.shape, k.shape[1:3]
     k, v = (t.repeat_interleave(heads // groups, 2) for t in (k, v))
@@ -106,6 +106,8 @@ def attention(q, k, v, causal=False, scale=None, alibi=False, q_at=0, lengths=No
     if alibi:
         scores = scores + torch.tensor(alibi_slopes(heads)).double()[:, None, None] * distance
     seen = distance <= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
+    if window:
+        seen = seen & (distance > -window)
     if lengths is not None:
         seen = seen & (torch.arange(keys) < lengths[:, None])[:, None, None]
     weights = scores.masked_fill(~seen, -1e300).softmax(-1) * seen

@@ -102,6 +102,7 @@ TEST_CASE("experts refuse what does not fit") {
   const ExpertWeights w = some_weights(true);
   const Tensor x = integers({3, width}, 1), weights = integers({3, 2}, 2), ids = Tensor::zeros({3, 2}, DType::i64);
   CHECK_ERROR(mixture_of_experts(x, Tensor::full({3, 2}, count, DType::i64), weights, w), usage, count);
+  CHECK_ERROR(mixture_of_experts(x, Tensor::full({3, 2}, -2, DType::i64), weights, w), usage, -2);
   CHECK_ERROR(mixture_of_experts(x, ids, integers({3, 1}, 2), w), usage);
   CHECK_ERROR(mixture_of_experts(integers({3, width + 1}, 1), ids, weights, w), usage, width + 1);
   CHECK_ERROR(mixture_of_experts(x, ids, weights, {w.w1, w.w1, w.w3, relu}), usage);
@@ -206,6 +207,43 @@ TEST_CASE("strategy experts refuses what it cannot divide, and says what would w
   CHECK_ERROR(ask("data=2", "experts(axes=expert) | data_parallel", small(4)), usage, "'expert'");
   CHECK_ERROR(ask("data=2", "experts | local_sgd", small(4)), usage, "local_sgd");
   CHECK_ERROR(ask("data=2", "experts | one_weird_trick", small(4)), usage, "one_weird_trick");
+}
+
+TEST_CASE("an expert with a capacity takes the tokens of a sample with the highest scores") {
+  if (threads_only()) return;
+  Module layer = MixtureOfExperts(width, hidden, {.experts = count, .capacity = 0.5}),
+         all = MixtureOfExperts(width, hidden, {.experts = count});
+  for (Module* m : {&layer, &all}) {
+    initialize(*m, 4);
+    *m = convert(*m, DType::f64);
+  }
+  const auto* moe = all.as<MixtureOfExperts>();
+  const Tensor x = uniform({2, 9, width}, -1, 1, 8, DType::f64);
+  const Tensor scores = softmax(linear(x, moe->gate.weight));
+  const Sorted best = topk(scores, 2);
+  Tensor ids = best.index.clone();
+  const Index most = 2;  // ceil(0.5 * 2 * 9 / 5)
+  int dropped = 0;
+  for (Index n = 0; n < 2; ++n)
+    for (Index e = 0; e < count; ++e)
+      for (Index t = 0; t < 9; ++t)
+        for (Index k = 0; k < 2; ++k) {
+          const Index at = (n * 9 + t) * 2 + k;
+          if (best.index.data<Index>()[at] != e) continue;
+          const auto score = [&](Index token) { return scores.data<double>()[(n * 9 + token) * count + e]; };
+          int before = 0;  // tokens of the sample that have it, too, and go first
+          for (Index other = 0; other < 9; ++other)
+            for (Index j = 0; j < 2; ++j)
+              before += best.index.data<Index>()[(n * 9 + other) * 2 + j] == e && score(other) > score(t);
+          if (before < most) continue;
+          ids.data<Index>()[at] = -1;
+          ++dropped;
+        }
+  CHECK(dropped > 5);
+  const Tensor expected = mixture_of_experts(x, ids, best.values / sum(best.values, {-1}, true), moe->weights);
+  CHECK(distance(layer(x).to_vector(), expected.to_vector()) < 1e-14);
+  const Tensor none = Tensor::full({2, 9, 2}, -1, DType::i64);
+  CHECK(mixture_of_experts(x, none, best.values, moe->weights).to_vector() == Tensor::zeros(x.shape()).to_vector());
 }
 
 TEST_CASE("a balance loss is the sum over experts of their shares of tokens times their mean scores") {

@@ -217,11 +217,11 @@ TEST_CASE("operands that are each divided into uneven shares") {
 
 /// Attention of tokens that ranks divide: the largest deviations of the result, dq, dk and dv from those of one rank,
 /// which computes in another type if one is given.
-std::array<double, 4> context_deviations(Mesh& mesh, ContextMode mode, DType type, Index groups,
+std::array<double, 4> context_deviations(Mesh& mesh, ContextMode mode, ContextCut cut, DType type, Index groups,
                                          const AttentionOptions& o, std::optional<DType> exact = {}) {
   const std::vector<std::string> axes{"context"};
-  const auto grid =
-      std::make_shared<const Grid>(mesh, axes, axes, Grid::Roles{.context = "context", .context_mode = mode});
+  const auto grid = std::make_shared<const Grid>(
+      mesh, axes, axes, Grid::Roles{.context = "context", .context_mode = mode, .context_cut = cut});
   std::array<Tensor, 3> whole, leaves;
   for (std::size_t i = 0; i < 3; ++i) {
     const Shape shape{2, 10, i == 0 ? 6 : groups, 8};
@@ -252,22 +252,26 @@ std::array<double, 4> context_deviations(Mesh& mesh, ContextMode mode, DType typ
 }
 
 TEST_CASE("attention of divided tokens has the bits of one rank, or is as near in a ring of any length") {
-  for (const int ranks : {2, 3, 5})
+  for (const int ranks : {2, 3, 5, 7})
     for (const Index groups : {6, 2, 1})
       for (const DType type : {DType::f64, DType::f32})
         CHECK_NOTHROW(on_mesh({{"context", ranks}}, [&](Mesh& mesh) {
           for (const AttentionOptions& o :
                {AttentionOptions{}, AttentionOptions{.causal = true}, AttentionOptions{.causal = true, .alibi = true},
-                AttentionOptions{.causal = true, .dropout = 0.3}}) {
+                AttentionOptions{.causal = true, .dropout = 0.3}, AttentionOptions{.causal = true, .window = 3}}) {
             const double bar = type == DType::f64 ? 1e-14 : 4e-6;
-            const auto judge = [&](const char* mode, const std::array<double, 4>& most, std::size_t exact) {
-              for (std::size_t i = 0; i < 4; ++i)
-                check(most[i] <= (i < exact ? 0 : bar), "test", "{} of {} ranks, {} groups: result {} deviates by {}",
-                      mode, ranks, groups, i, most[i]);
-            };
-            judge("gather", context_deviations(mesh, ContextMode::gather, type, groups, o), 2);
-            judge("ulysses", context_deviations(mesh, ContextMode::ulysses, type, groups, o), ranks <= groups ? 4 : 2);
-            judge("ring", context_deviations(mesh, ContextMode::ring, type, groups, o), 0);
+            for (const ContextCut cut : {ContextCut::contiguous, ContextCut::zigzag, ContextCut::striped}) {
+              const auto judge = [&](ContextMode mode, std::size_t exact) {
+                const auto most = context_deviations(mesh, mode, cut, type, groups, o);
+                for (std::size_t i = 0; i < 4; ++i)
+                  check(most[i] <= (i < exact ? 0 : bar), "test",
+                        "{} {} of {} ranks, {} groups: result {} deviates by {}", to_string(mode), to_string(cut),
+                        ranks, groups, i, most[i]);
+              };
+              judge(ContextMode::gather, 2);
+              if (ranks <= 6) judge(ContextMode::ulysses, ranks <= groups ? 4 : 2);
+              judge(ContextMode::ring, 0);
+            }
           }
           return 1;
         }));
@@ -279,7 +283,8 @@ TEST_CASE("in bf16 a ring of eight ranks is as near to the exact attention as on
     std::array<std::array<double, 4>, 2> off{};
     for (const int ranks : {2, 8})
       CHECK_NOTHROW(on_mesh({{"context", ranks}}, [&](Mesh& mesh) {
-        const auto most = context_deviations(mesh, ContextMode::ring, DType::bf16, 2, {.causal = causal}, DType::f64);
+        const auto most = context_deviations(mesh, ContextMode::ring, ContextCut::zigzag, DType::bf16, 2,
+                                             {.causal = causal}, DType::f64);
         if (mesh.world().main()) off[ranks == 8] = most;
         return 1;
       }));
@@ -291,12 +296,72 @@ TEST_CASE("in bf16 a ring of eight ranks is as near to the exact attention as on
   }
 }
 
+/// Of each rank: the tokens that it has, ascending.
+std::vector<std::vector<Index>> tokens_of_ranks(Mesh& mesh, ContextCut cut, Index tokens) {
+  const std::vector<std::string> axes{"context"};
+  const auto grid =
+      std::make_shared<const Grid>(mesh, axes, axes, Grid::Roles{.context = "context", .context_cut = cut});
+  const ShardSpec::Ptr spec = ShardSpec::make(grid, {2, tokens}, over({{1, 0}}));
+  std::vector<std::vector<Index>> all;
+  for (const auto& place : grid->line(1).at) {
+    all.emplace_back();
+    for (const auto& [begin, end] : spec->runs(1, place))
+      for (Index i = begin; i < end; ++i) all.back().push_back(i);
+    check(std::ssize(all.back()) == spec->block(place)[1], "test", "a block of {}", spec->block(place));
+  }
+  return all;
+}
+
+TEST_CASE("each token is on one rank, no rank is without, and a zig-zag is equal work") {
+  if (threads_only()) return;
+  for (const int ranks : {2, 3, 4, 7})
+    CHECK_NOTHROW(on_mesh({{"context", ranks}}, [&](Mesh& mesh) {
+      for (const ContextCut cut : {ContextCut::contiguous, ContextCut::zigzag, ContextCut::striped})
+        for (const Index tokens : {Index{10}, Index{ranks}, Index{6 * ranks}}) {
+          std::vector<int> found(static_cast<std::size_t>(tokens));
+          Index least = tokens * tokens, most = 0;
+          for (const auto& mine : tokens_of_ranks(mesh, cut, tokens)) {
+            Index pairs = 0;
+            for (const Index i : mine) {
+              ++found[static_cast<std::size_t>(i)];
+              pairs += i + 1;
+            }
+            check(!mine.empty() && std::ranges::is_sorted(mine), "test", "{} tokens in order", mine.size());
+            least = std::min(least, pairs);
+            most = std::max(most, pairs);
+          }
+          check(std::ranges::all_of(found, [](int n) { return n == 1; }), "test", "a token is not on one rank");
+          if (tokens != 6 * ranks) continue;
+          if (cut == ContextCut::zigzag)
+            check(least == most && most == (2 * ranks - 1) * 9 + 12, "test", "{} to {} pairs", least, most);
+          if (cut == ContextCut::striped) check(most - least <= tokens, "test", "{} to {} pairs", least, most);
+        }
+      return 1;
+    }));
+}
+
+TEST_CASE("layers that read neighbouring tokens ask for a contiguous cut, and other cuts are unknown") {
+  CHECK_ERROR(parse_strategy("context(cut=zag)"), usage, "context", "zag", "zigzag");
+  CHECK(parse_strategy("context(mode=ring, cut=zigzag)").split.context_cut == ContextCut::zigzag);
+  if (threads_only()) return;
+  CHECK_ERROR(on_mesh({{"context", 2}},
+                      [&](Mesh& mesh) {
+                        const std::vector<std::string> axes{"context"};
+                        const auto grid = std::make_shared<const Grid>(
+                            mesh, axes, axes, Grid::Roles{.context = "context", .context_cut = ContextCut::zigzag});
+                        const Tensor x = Tensor::zeros({2, 12, 3}), w = Tensor::zeros({4, 3, 3});
+                        (void)conv(relayout(x, *ShardSpec::make(grid, x.shape(), over({{1, 0}}))), w);
+                        return 1;
+                      }),
+              usage, "cut=contiguous");
+}
+
 TEST_CASE("more ranks than query heads are refused") {
   if (threads_only()) return;
   const AttentionOptions causal{.causal = true};
   CHECK_ERROR(on_mesh({{"context", 7}},
                       [&](Mesh& mesh) {
-                        (void)context_deviations(mesh, ContextMode::ulysses, DType::f32, 6, causal);
+                        (void)context_deviations(mesh, ContextMode::ulysses, ContextCut::zigzag, DType::f32, 6, causal);
                         return 1;
                       }),
               usage, "context", 7, 6);

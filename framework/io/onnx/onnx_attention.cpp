@@ -30,6 +30,7 @@ std::string visible(Graph& g, const TracedOp& t, const AttentionOptions& o) {
     std::string position = counted(g, queries, 2, o.q_at);
     if (t.inputs[4]) position = g.node("Add", {position, per_sample(g, t, 4)});
     seen = g.node("LessOrEqual", {counted(g, keys, 3), position});
+    if (o.window > 0) seen = g.node("And", {seen, g.node("Less", {position, counted(g, keys, 3, o.window)})});
   }
   if (!t.inputs[3]) return seen;
   const std::string counts = g.node("Less", {counted(g, keys, 3), per_sample(g, t, 3)});

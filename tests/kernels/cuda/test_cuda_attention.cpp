@@ -162,11 +162,19 @@ Problem drawn() {
     p.lay_out(pick(0, 1) * 8, pick(0, 3) == 0 ? 3 : 16);
   }
   if (p.queries % 3 == 0) {  // parts of more queries and keys
-    a.part.all_queries = p.queries + p.keys % 6;
-    a.part.query_at = p.keys % 6 / 2;
-    a.part.all_keys = p.keys + p.queries % 7;
-    a.part.key_at = p.queries % 7 / 2;
+    const auto part = [](Index count, Index& all) {
+      TokenMap map{.first = pick(0, 3), .step = pick(0, 2) == 0 ? pick(2, 4) : 1};
+      if (pick(0, 1) == 0) {
+        map.turn = pick(0, count);
+        map.jump = pick(0, 9);
+      }
+      all = map.at(count - 1) + pick(1, 5);
+      return map;
+    };
+    a.part.queries = part(p.queries, a.part.all_queries);
+    a.part.keys = part(p.keys, a.part.all_keys);
   }
+  if (a.causal && pick(0, 1) == 0) a.window = pick(1, most);
   if (pick(0, 1) == 0) p.starts = integers(p.samples, 0, 30);
   if (pick(0, 1) == 0) {
     p.lengths = integers(p.samples, 0, p.keys);

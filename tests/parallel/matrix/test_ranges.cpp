@@ -164,12 +164,15 @@ TEST_CASE("under context a block sends what its mode needs, and its gradients") 
     const Index rows = transformer(name, 1, 4, groups).data.x.dim(0), queries = rows * tokens / 2 * width,
                 keys = queries * groups / 4;
     const Index gradients = of_block(name, groups, "data_parallel(axis=tensor)");
-    const auto numbers = [&](const std::string& mode) {
-      return (of_block(name, groups, "context(axis=tensor, mode=" + mode + ")") - gradients) / 8;
-    };
-    CHECK(numbers("gather") == 2 * 2 * keys);                       // keys and values, and their gradients
-    CHECK(numbers("ulysses") == 2 * (2 * queries + 2 * keys) / 2);  // half of q, k, v and the output, twice
-    CHECK(numbers("ring") == 2 * 2 * keys + 2 * 2 * keys);  // twice keys and values; their gradients make a hop more
+    for (const std::string cut : {"contiguous", "zigzag", "striped"}) {
+      INFO(cut);
+      const auto numbers = [&](const std::string& mode) {
+        return (of_block(name, groups, "context(axis=tensor, mode=" + mode + ", cut=" + cut + ")") - gradients) / 8;
+      };
+      CHECK(numbers("gather") == 2 * 2 * keys);                       // keys and values, and their gradients
+      CHECK(numbers("ulysses") == 2 * (2 * queries + 2 * keys) / 2);  // half of q, k, v and the output, twice
+      CHECK(numbers("ring") == 2 * 2 * keys + 2 * 2 * keys);  // twice keys and values; their gradients make a hop more
+    }
   }
 }
 

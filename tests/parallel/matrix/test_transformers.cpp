@@ -70,10 +70,12 @@ struct GatedBranch {
   RMSNorm norm;
   Linear in, out;
 };
-/// Each token uses two of five experts, and a shared one; with a balance loss and loss-free biases.
+/// Each token uses two of five experts, where there is room, and a shared one; with a balance loss and loss-free
+/// biases.
 struct ExpertsBranch {
   ExpertsBranch()
-      : norm(width), experts(width, hidden, {.experts = 5, .shared = 12, .balance = 0.01, .bias_rate = 0.01}) {}
+      : norm(width),
+        experts(width, hidden, {.experts = 5, .shared = 12, .capacity = 1.2, .balance = 0.01, .bias_rate = 0.01}) {}
   Tensor operator()(const Tensor& x) const { return experts(norm(x)); }
   void visit(const StateVisitor& to) { to("norm", norm, "experts", experts); }
   RMSNorm norm;
@@ -154,6 +156,7 @@ std::vector<SmallModel> models() {
                   .width = width,
                   .hidden = hidden,
                   .positions = tokens,
+                  .window = 4,
                   .vocabulary = vocabulary});
   };
   const auto bundled_gpt2 = []() -> Module {
@@ -259,6 +262,19 @@ std::vector<Row> rows() {
       Row& three = all.emplace_back(Row{w.name + ", " + c.name + ", pipeline", "2 x 2 x 2", {}});
       for (const std::string& s : schedules)
         three.layouts.push_back(with(on(w, 2), with(on(c, 2), pipeline_of(s, 2, 2))));
+    }
+  for (const std::string mode : {"gather", "ulysses", "ring"})
+    for (const std::string cut : {"zigzag", "striped"}) {
+      const Kind c{fmt::format("context(mode={}, cut={})", mode, cut), "context"};
+      Row& row = all.emplace_back(Row{c.name, alone, {}});
+      for (const int p : {1, 2, 3, 4, 7}) row.layouts.push_back(on(c, p));
+      Row& others = all.emplace_back(Row{c.name + " with others", "2 x 2, 2 x 3, 3 x 2, 2 x 2 x 2", {}});
+      for (const auto& [a, b] : pairs) {
+        others.layouts.push_back(with(on(weights[0], a), on(c, b)));
+        others.layouts.push_back(with(on(c, a), on(data[3], b)));
+      }
+      others.layouts.push_back(with(on(weights[1], 2), with(on(c, 2), pipeline_of("zb-v", 2, 2))));
+      others.layouts.push_back(accumulated(3, with(on(c, 3), on(data[0], 2))));
     }
   for (const Kind& k : kinds) {
     Row& row = all.emplace_back(Row{"pipeline, " + k.name, paired, {}});
