@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "framework/layers/init.h"
 #include "framework/layers/on.h"
 #include "framework/ops/moves.h"
 #include "framework/tensor/batch.h"
@@ -76,8 +77,10 @@ SmallModel of_images(const std::string& name, const Shape& image, const std::fun
 SmallModel registered(const std::string& name, const Shape& image, Index divisor = 1,
                       const std::map<Index, Index>& table = {}) {
   return of_images(name, image, [=] {
-    Module model = make_model(name, {.input = image, .classes = classes});
-    return divisor > 1 ? narrowed(std::move(model), divisor, table) : model;
+    const ModelOptions options{.input = image, .classes = classes};
+    if (divisor == 1) return make_model(name, options);
+    const SkipInit undrawn;  // narrowed() reads the shapes alone
+    return narrowed(make_model(name, options), divisor, table);
   });
 }
 
