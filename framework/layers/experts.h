@@ -46,8 +46,7 @@ struct MixtureOfExperts {
   ExpertWeights weights;
   std::vector<Linear> shared;  ///< w1, w2 and, if gated, w3 of the shared expert; none
   Tensor bias,                 ///< [E], added to scores for the choice; undefined without a bias_rate
-      load;  ///< [E + 1]: tokens of each expert in the last step, and the step in which they came, modulo 4096,
-             ///< plus 1
+      load;  ///< [E + 1]: tokens of each expert in the last step, then the number of that step modulo 4096, plus 1
 
  private:
   void move_bias(const Tensor& x) const;

@@ -50,7 +50,7 @@ Tensor grouped_linear(const Tensor& x, const Tensor& w_given, const std::vector<
                }});
 }
 
-/// Where the rows of each rank go: a rank has rows for each of E experts, in their order.
+/// Which rows ranks send each other: a rank has rows for each of E experts, sorted by expert.
 struct Trip {
   ShardSpec::Mesh mesh;                      ///< null: no row leaves this rank
   RankMesh::Line line = {};                  ///< the ranks that send and receive
@@ -94,24 +94,23 @@ Tensor carried(const Tensor& x, const Trip& t, bool back) {
   const std::size_t me = t.me();
   const Index width = x.dim(1);
   const auto rows_of = [&](const Tensor& all, Index begin, Index n) { return all.view_rows(begin, begin + n); };
-  struct Message {   // between this rank and another
-    Index begin, n;  // rows by expert, on the rank that they belong to
+  struct Message {
+    Index begin, n;  // rows by expert
   };
-  std::vector<Message> out, in;  // by rank of the line
+  std::vector<Message> out;  // by rank of the line: this rank's rows for its experts
+  std::vector<Index> in;     // by rank of the line: the number of its rows for this rank's experts
   for (std::size_t rank = 0; rank < t.rows.size(); ++rank) {
     const auto [first, last] = t.own[rank];
     out.push_back({t.count(me, 0, first), t.count(me, first, last)});
-    in.push_back({0, t.count(rank, t.own[me].first, t.own[me].second)});
+    in.push_back(t.count(rank, t.own[me].first, t.own[me].second));
   }
-  const Index here = t.count(me, 0, std::ssize(t.rows[me])),
-              there =
-                  std::accumulate(in.begin(), in.end(), Index{0}, [](Index sum, const Message&m) { return sum + m.n; });
+  const Index here = t.count(me, 0, std::ssize(t.rows[me])), there = std::accumulate(in.begin(), in.end(), Index{0});
   const Tensor y = Tensor::empty({back ? here : there, width}, x.dtype(), x.device());
   std::vector<Tensor> packed(t.rows.size());  // by rank: rows that arrive at this rank's experts, or leave them
   const Tensor& by_expert = back ? y : x;
   for (std::size_t rank = 0; rank < t.rows.size(); ++rank)
     packed[rank] = rank == me ? rows_of(by_expert, out[me].begin, out[me].n)
-                              : Tensor::empty({in[rank].n, width}, x.dtype(), x.device());
+                              : Tensor::empty({in[rank], width}, x.dtype(), x.device());
   const auto sort = [&] {
     each_piece(t, [&](std::size_t rank, Index row, Index of, Index n) {
       const Tensor sorted = rows_of(back ? x : y, row, n), message = rows_of(packed[rank], of, n);

@@ -117,8 +117,6 @@ Sequential bert(const BertOptions& o) {
 
 BertOptions bert_options(BertOptions base, const ModelOptions& o) {
   const ArchOptions& a = o.arch;
-  check(a.experts == 0 && a.expert_top_k == 0 && a.expert_balance < 0, "bert",
-        "arch.experts is {}, and settings of experts are for gpt2 and llama: leave them out", a.experts);
   check(a.kv_heads == 0, "bert", "arch.kv_heads is {}: its keys have as many heads as its queries; llama has fewer",
         a.kv_heads);
   text::override_sizes("bert", base, o);

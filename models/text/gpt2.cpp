@@ -111,12 +111,6 @@ GptOptions gpt_options(GptOptions base, const ModelOptions& o) {
   text::override_sizes("gpt2", base, o);
   if (!a.activation.empty()) base.activation = a.activation;
   if (a.dropout >= 0) base.dropout = a.dropout;
-  if (a.experts != 0) base.experts = a.experts;
-  if (a.expert_top_k != 0) base.expert_top_k = a.expert_top_k;
-  if (a.expert_balance >= 0) base.expert_balance = a.expert_balance;
-  check(base.experts > 0 || (a.expert_top_k == 0 && a.expert_balance < 0), "gpt2",
-        "arch.expert_top_k is {} and arch.expert_balance {}, but the model has no experts: give arch.experts",
-        a.expert_top_k, a.expert_balance);
   return base;
 }
 

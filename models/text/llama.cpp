@@ -98,12 +98,6 @@ LlamaOptions llama_options(LlamaOptions base, const ModelOptions& o) {
   if (a.width != 0) base.hidden = 0;
   if (a.heads != 0) base.kv_heads = 0;
   if (a.kv_heads != 0) base.kv_heads = a.kv_heads;
-  if (a.experts != 0) base.experts = a.experts;
-  if (a.expert_top_k != 0) base.expert_top_k = a.expert_top_k;
-  if (a.expert_balance >= 0) base.expert_balance = a.expert_balance;
-  check(base.experts > 0 || (a.expert_top_k == 0 && a.expert_balance < 0), "llama",
-        "arch.expert_top_k is {} and arch.expert_balance {}, but the model has no experts: give arch.experts",
-        a.expert_top_k, a.expert_balance);
   text::override_sizes("llama", base, o);
   if (a.positions == 0) base.positions = std::max(positions, base.positions);  // positions are not learned
   return base;
