@@ -41,17 +41,48 @@ Tensor within_capacity(const Tensor& ids_given, const Tensor& scores_given, doub
                ids_given);
 }
 
-/// The sequence-wise balance loss without its weight. scores [N, ..., E], ids [N, ..., K].
-Tensor imbalance(const Tensor& scores, const Tensor& ids) {
-  const Shape& shape = ops::global_shape(scores);
-  const Index experts = shape[-1], tokens = std::max<Index>(1, shape.product(1, shape.rank() - 1));
+/// Tokens of each expert, f64 [E]: of all ranks that divide the sequences or, in a Step, a micro-batch.
+Tensor counts_of(const Tensor& ids, Index experts) {
+  const NoGrad off;
+  Tensor counts = Tensor::zeros({experts}, DType::f64);
+  const Tensor host = plain(ids).to(cpu());
+  for (Index i = 0; i < host.numel() && !is_dry_run(); ++i) counts.data<double>()[host.data<Index>()[i]] += 1;
+  counts = counts.to(ids.device());
+  if (const ShardSpec* spec = ids.shard_spec()) spec->mesh().sum(counts, spec->placements().axes());
+  if (const auto& ranks = StepContext::current().norm) ranks->sum(counts)();
+  return counts;
+}
+
+/// The tokens of a sample: of x [N, ..., C].
+double tokens_of(const Tensor& x) {
+  const Shape& shape = ops::global_shape(x);
+  return static_cast<double>(std::max<Index>(1, shape.product(1, shape.rank() - 1)));
+}
+
+/// The mean over the samples of the global batch of the sum over e of f_e P_e. scores [N, ..., E]; shares: E / K times
+/// the shares of tokens, [N, E] or [E].
+Tensor imbalance(const Tensor& scores, const Tensor& shares) {
   std::vector<int> axes;
-  for (int i = 1; i + 1 < shape.rank(); ++i) axes.push_back(i);
-  const Tensor chosen = chosen_of(ids, experts, scores.dtype());
-  const double n = static_cast<double>(tokens), slots = static_cast<double>(ops::global_shape(ids)[-1]);
-  const Tensor f = scale(sum(chosen, axes), static_cast<double>(experts) / (slots * n)),
-               p = scale(sum(scores, axes), 1 / n);
-  return batch_mean(sum(f * p, {-1}));
+  for (int i = 1; i + 1 < ops::global_shape(scores).rank(); ++i) axes.push_back(i);
+  return batch_mean(sum(shares * scale(sum(scores, axes), 1 / tokens_of(scores)), {-1}));
+}
+/// f of the sequence-wise loss.
+Tensor shares_of_samples(const Tensor& scores, const Tensor& ids) {
+  const Index experts = ops::global_shape(scores)[-1], slots = ops::global_shape(ids)[-1];
+  std::vector<int> axes;
+  for (int i = 1; i + 1 < ops::global_shape(scores).rank(); ++i) axes.push_back(i);
+  return scale(sum(chosen_of(ids, experts, scores.dtype()), axes),
+               static_cast<double>(experts) / (static_cast<double>(slots) * tokens_of(scores)));
+}
+/// f of the Switch loss. Throws Error unless counts are those of the global batch.
+Tensor shares_of_batch(const Tensor& scores, const Tensor& counts, Index slots) {
+  const BatchContext& batch = batch_of(scores);
+  const Index rows = batch.global_batch > 0 ? batch.global_batch : ops::global_shape(scores)[0];
+  const double all = static_cast<double>(rows) * tokens_of(scores) * static_cast<double>(slots);
+  check(is_dry_run() || sum(counts).item() == all, "experts",
+        "the Switch loss needs the experts' counts of the whole batch before backward, but this forward has a part of "
+        "it: leave out micro-batches, or use MixtureOptions::balance, which is exact for any part");
+  return scale(counts, static_cast<double>(counts.numel()) / all).to(scores.dtype());
 }
 
 }  // namespace
@@ -62,8 +93,9 @@ MixtureOfExperts::MixtureOfExperts(Index width, Index hidden, const MixtureOptio
         hidden, o.shared);
   check(o.top_k >= 1 && o.top_k <= o.experts, "experts", "top_k is {}, expected 1 to {}, the number of experts",
         o.top_k, o.experts);
-  check(o.capacity >= 0 && o.balance >= 0 && o.bias_rate >= 0, "experts",
-        "capacity is {}, balance {} and bias_rate {}, expected at least 0", o.capacity, o.balance, o.bias_rate);
+  check(o.capacity >= 0 && o.balance >= 0 && o.switch_balance >= 0 && o.bias_rate >= 0, "experts",
+        "capacity is {}, balance {}, switch_balance {} and bias_rate {}, expected at least 0", o.capacity, o.balance,
+        o.switch_balance, o.bias_rate);
   weights = {.w1 = o.init.make({o.experts, hidden, width}, 1),
              .w2 = o.init_w2.make({o.experts, width, hidden}, 2),
              .w3 = o.gated ? o.init.make({o.experts, hidden, width}, 3) : Tensor(),
@@ -81,10 +113,11 @@ MixtureOfExperts::MixtureOfExperts(Index width, Index hidden, const MixtureOptio
 
 Tensor MixtureOfExperts::operator()(const Tensor& x) const {
   const Tensor scores = softmax(linear(x.to(ops::accumulator(x.dtype())), gate.weight));
-  const bool counts = bias && is_training(x) && !StepContext::current().recomputing;
-  if (counts) move_bias(x);
+  const bool trains = is_training(x), moves = bias && trains && !StepContext::current().recomputing;
+  if (moves) move_bias(x);
   const Tensor ids = topk(bias ? scores.detach() + bias.to(scores.dtype()) : scores.detach(), options.top_k).index;
-  if (counts) count(x, ids);
+  const Tensor counts = moves || (trains && options.switch_balance > 0) ? counts_of(ids, options.experts) : Tensor();
+  if (moves) keep(counts, x);
   const Tensor best = gather(scores, ids, -1);
   const Tensor taken = options.capacity > 0 ? within_capacity(ids, scores, options.capacity) : ids;
   // A single weight that is divided by itself would be 1, and give the router no gradient.
@@ -94,8 +127,13 @@ Tensor MixtureOfExperts::operator()(const Tensor& x) const {
     const Tensor hidden = options.activation(shared[0](x));
     y = y + shared[1](shared.size() > 2 ? hidden * shared[2](x) : hidden);
   }
-  if (options.balance == 0 || !is_training(x)) return y;
-  return with_loss(y, trireme::scale(imbalance(scores, ids), options.balance));
+  if (!trains) return y;
+  if (options.balance > 0)
+    y = with_loss(y, trireme::scale(imbalance(scores, shares_of_samples(scores, ids)), options.balance));
+  if (options.switch_balance > 0)
+    y = with_loss(
+        y, trireme::scale(imbalance(scores, shares_of_batch(scores, counts, options.top_k)), options.switch_balance));
+  return y;
 }
 
 void MixtureOfExperts::move_bias(const Tensor& x) const {
@@ -115,21 +153,15 @@ void MixtureOfExperts::move_bias(const Tensor& x) const {
   load.copy_from(Tensor::zeros(load.shape(), load.dtype()));
 }
 
-void MixtureOfExperts::count(const Tensor& x, const Tensor& ids) const {
-  const NoGrad off;
-  Tensor added = Tensor::zeros({options.experts}, DType::f64);
-  const Tensor host = plain(ids).to(cpu());
-  for (Index i = 0; i < host.numel() && !is_dry_run(); ++i) added.data<double>()[host.data<Index>()[i]] += 1;
-  added = added.to(ids.device());
-  if (const ShardSpec* spec = ids.shard_spec()) spec->mesh().sum(added, spec->placements().axes());
-  const auto& ranks = StepContext::current().norm;
-  if (ranks) ranks->sum(added)();
+void MixtureOfExperts::keep(const Tensor& counts, const Tensor& x) const {
   if (is_dry_run()) return;
+  const NoGrad off;
   // Times the ranks that are not summed yet: their mean, which the plan takes, is then the sum.
   const auto& share = batch_of(x).share;
+  const auto& ranks = StepContext::current().norm;
   const int means = std::max(1, (share ? share->size : 1) / (ranks ? ranks->size() : 1));
   std::vector<double> now = load.to_vector();
-  const std::vector<double> more = added.to_vector();
+  const std::vector<double> more = counts.to_vector();
   for (std::size_t e = 0; e < more.size(); ++e) now[e] += more[e] * means;
   now.back() = step_of(x);
   load.copy_from(Tensor::of(now, load.shape(), load.dtype()));

@@ -20,6 +20,10 @@ struct MixtureOptions {
   /// division of the batch: for each sample the sum over e of f_e P_e, where f_e is E / K times the share of its tokens
   /// that go to expert e, and P_e the mean score; the mean over the samples of the global batch. x is [N, ..., C].
   double balance = 0;
+  /// Weight of the Switch loss (Fedus et al., arXiv 2101.03961, section 2.2): as balance, but with f_e and P_e of the
+  /// whole global batch. The counts of all ranks are summed in forward. With micro-batches, a forward has the counts
+  /// of a part of the batch, so no exact loss is possible: forward throws Error.
+  double switch_balance = 0;
   /// Step by which a bias of each expert, which counts for the choice alone, moves towards equal loads: up if the
   /// expert had fewer tokens than the mean in the last step, down if more (Wang et al., arXiv 2408.15664). Loads are
   /// counts of all ranks, exact while an expert's tokens in a step times the ranks are at most 2^24. 0: no bias.
@@ -50,7 +54,7 @@ struct MixtureOfExperts {
 
  private:
   void move_bias(const Tensor& x) const;
-  void count(const Tensor& x, const Tensor& ids) const;
+  void keep(const Tensor& counts, const Tensor& x) const;
 };
 
 }  // namespace trireme

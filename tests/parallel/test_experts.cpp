@@ -257,8 +257,10 @@ TEST_CASE("an expert with a capacity takes the tokens of a sample with the highe
 
 TEST_CASE("a balance loss is the sum over experts of their shares of tokens times their mean scores") {
   if (threads_only()) return;
+  const bool of_batch = GENERATE(false, true);  // the Switch loss, or that of each sample
   const auto gradient = [&](double balance) {
-    Module layer = MixtureOfExperts(width, hidden, {.experts = count, .balance = balance});
+    Module layer = MixtureOfExperts(
+        width, hidden, {.experts = count, .balance = of_batch ? 0 : balance, .switch_balance = of_batch ? balance : 0});
     initialize(layer, 4);
     layer = convert(layer, DType::f64);
     auto* moe = layer.as<MixtureOfExperts>();
@@ -276,12 +278,15 @@ TEST_CASE("a balance loss is the sum over experts of their shares of tokens time
     double all = 0;
     for (Index n = 0; n < 2; ++n)
       for (Index e = 0; e < count; ++e) {
-        double tokens = 0, score = 0;
+        double tokens = 0, others = 0, score = 0;  // others: tokens of the other sample
         for (Index t = 0; t < 7; ++t) {
-          for (Index k = 0; k < 2; ++k) tokens += ids.data<Index>()[(n * 7 + t) * 2 + k] == e;
+          for (Index k = 0; k < 2; ++k) {
+            tokens += ids.data<Index>()[(n * 7 + t) * 2 + k] == e;
+            others += ids.data<Index>()[((1 - n) * 7 + t) * 2 + k] == e;
+          }
           score += p.data<double>()[(n * 7 + t) * count + e];
         }
-        all += 0.5 * (count / (2.0 * 7) * tokens) * (score / 7) / 2;
+        all += 0.5 * (count / (2.0 * 7) * (of_batch ? (tokens + others) / 2 : tokens)) * (score / 7) / 2;
       }
     return all;
   };
@@ -293,6 +298,50 @@ TEST_CASE("a balance loss is the sum over experts of their shares of tokens time
     const double slope = (loss(up) - loss(down)) / (2 * step);
     CHECK(std::abs(with[static_cast<std::size_t>(i)] - without[static_cast<std::size_t>(i)] - slope) < 1e-8);
   }
+}
+
+TEST_CASE("the Switch loss counts the whole batch however ranks divide it, and refuses a part") {
+  const auto weights = [](World& world, const std::string& strategy, const std::string& mesh_text) {
+    Mesh mesh(world, parse_mesh(mesh_text));
+    Sequential model;
+    model.add("recomputed", Recompute(MixtureOfExperts(width, hidden, {.experts = count, .switch_balance = 0.5})))
+        .add("moe", MixtureOfExperts(width, hidden, {.experts = count, .switch_balance = 0.5}));
+    Step step(convert(model, DType::f64),
+              [](const Tensor& y, const Tensor&) {
+                return batch_mean(sum(y * y, {1, 2}));
+              },
+              Sgd{.lr = 0.1}, mesh, parse_strategy(strategy), {.seed = 2});
+    Loader loader(TensorDataset(uniform({7, 10, width}, -1, 1, 6, DType::f64), Tensor::zeros({7}, DType::i64)),
+                  {.batch = 7, .shard = step.shard(), .workers = 0});
+    for (int epoch = 0; epoch < 3; ++epoch)
+      for (const auto& [x, y] : loader) (void)step(x, y);
+    StepProbe(step).consolidate();
+    std::vector<double> all;
+    for (const auto& [name, t] : export_weights(step.parameters()))
+      for (const double v : t.to_vector()) all.push_back(v);
+    return all;
+  };
+  std::vector<double> serial;
+  World::threads(1, [&](World& world) { serial = weights(world, "serial", "data=1"); });
+  for (const auto& [strategy, mesh] : {std::pair{"data_parallel", "data=3"},
+                                       {"zero(3)", "data=2"},
+                                       {"experts | data_parallel", "data=3"},
+                                       {"context(cut=striped)", "context=3"},
+                                       {"context | data_parallel", "context=2,data=2"},
+                                       {"experts(axes=context) | context | data_parallel", "context=2,data=2"},
+                                       {"tensor(sequence=true) | data_parallel", "tensor=2,data=2"}}) {
+    CAPTURE(strategy, mesh);
+    const int ranks = static_cast<int>(ranks_of(parse_mesh(mesh)));
+    if (other_ranks(ranks)) continue;
+    const auto found = on_ranks(ranks, [&, s = strategy, m = mesh](World& world) { return weights(world, s, m); });
+    REQUIRE(found.size() == serial.size());
+    double most = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) most = std::max(most, std::abs(found[i] - serial[i]));
+    CHECK(most < 1e-12);
+  }
+  if (other_ranks(2)) return;
+  CHECK_ERROR(on_ranks(2, [&](World& w) { return weights(w, "accumulate(micro=2) | data_parallel", "data=2"); }), usage,
+              "Switch", "balance");
 }
 
 TEST_CASE("a scale of the loss scales balance losses, too") {
