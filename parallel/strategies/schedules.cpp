@@ -124,7 +124,53 @@ std::vector<Cell> zb_v(const PipelineShape& s, int program) {
   if (program + 1 == s.programs) fold = nullptr;
   return cells;
 }
-int alive_in_v(const PipelineShape& s, int program) { return most_alive(zb_v(s, program)); }
+
+// The same V in DualPipeV's order (DeepSeek-V3, arXiv 2412.19437, and its "cut-in-half" form of 2025,
+// github.com/deepseek-ai/DualPipe): between its ramps a program alternates a forward of one chunk and a backward of the
+// other, of different micro-batches. With at least 2 * programs micro-batches and equal passes it waits programs - 1
+// units, or one more if programs is odd.
+std::vector<Cell> dual_pipe_v(const PipelineShape& s, int program) {
+  const int later = s.programs - 1 - program, earlier = program + 1;
+  std::vector<Cell> cells;
+  std::deque<Cell> halves;
+  int forwards[2] = {}, backwards[2] = {};
+  const auto forward = [&](int chunk) {
+    if (forwards[chunk] == s.microbatches) return;
+    const int k = forwards[chunk]++;
+    if (later > 0 || chunk == 0) cells.push_back({ActionKind::forward, chunk, k});
+  };
+  const auto weight = [&] {
+    if (halves.empty()) return;
+    cells.push_back(halves.front());
+    halves.pop_front();
+  };
+  const auto backward = [&](int chunk, bool delays = false) {
+    if (backwards[chunk] == s.microbatches) return;
+    const int k = backwards[chunk]++;
+    if (later == 0 && chunk == 0) return;  // the last program's two chunks are one
+    cells.push_back({ActionKind::backward_input, later == 0 ? 0 : chunk, k});
+    halves.push_back({ActionKind::backward_weight, later == 0 ? 0 : chunk, k});
+    if (!delays) weight();
+  };
+  const auto repeat = [](int count, auto&& phase) {
+    for (int i = 0; i < count; ++i) phase(i);
+  };
+  repeat(2 * later, [&](int) { forward(0); });
+  repeat(earlier, [&](int) { forward(0), forward(1); });
+  repeat(later, [&](int) { backward(1, true), weight(), forward(1); });
+  repeat(s.microbatches - 2 * s.programs + earlier, [&](int) { forward(0), backward(1), forward(1), backward(0); });
+  repeat(later, [&](int) { backward(1), forward(1), backward(0); });
+  const int half = earlier / 2;
+  repeat(earlier, [&](int i) { backward(1, i > half || (i == half && program % 2 == 1)), backward(0, i >= half); });
+  repeat(later, [&](int) { weight(), backward(0, true); });
+  while (!halves.empty()) weight();
+  return cells;
+}
+
+template <auto cells_of>
+int alive_in_v(const PipelineShape& s, int program) {
+  return most_alive(cells_of(s, program));
+}
 
 // A schedule with a delay runs 1F1B without an end: a forward of this step, then the backward of the micro-batch that
 // entered as many forwards ago as there are later stages. At the beginning of a step this micro-batch belongs to an
@@ -165,7 +211,8 @@ const std::vector<PipelineSchedule>& schedules() {
       {"1f1b", cells<one_f_one_b>, in_flight<one_f_one_b>},
       {"interleaved", cells<interleaved>, in_flight<interleaved>, true},
       {"zb-h1", cells<zb_h1>, in_flight<zb_h1>},
-      {.name = "zb-v", .cells = zb_v, .in_flight = alive_in_v, .folds = true},
+      {.name = "zb-v", .cells = zb_v, .in_flight = alive_in_v<zb_v>, .folds = true},
+      {.name = "dualpipe-v", .cells = dual_pipe_v, .in_flight = alive_in_v<dual_pipe_v>, .folds = true},
   };
   return table;
 }

@@ -27,7 +27,7 @@ struct PipelineShape {
 
 /// One schedule: an order of cells for each program.
 struct PipelineSchedule {
-  std::string name;  ///< "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"
+  std::string name;  ///< "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"
   /// The cells of a program, in the order of execution. program: its index.
   std::vector<Cell> (*cells)(const PipelineShape&, int program);
   /// The largest number of activations that a program holds at once, counted once per chunk and micro-batch.
@@ -52,7 +52,7 @@ int most_alive(const std::vector<Cell>&, int chunk = -1);
 /// The program of a stage.
 int program_of(const PipelineSchedule&, const PipelineShape&, int stage);
 /// GPipe (arXiv 1811.06965), 1F1B (PipeDream, arXiv 1806.03377), interleaved 1F1B (arXiv 2104.04473), ZB-H1 and ZB-V
-/// (zero bubble, arXiv 2401.10241). A new schedule gets a row in schedules.cpp.
+/// (zero bubble, arXiv 2401.10241), DualPipeV (arXiv 2412.19437). A new schedule gets a row in schedules.cpp.
 const std::vector<PipelineSchedule>& schedules();
 /// The schedules with a delay. pipedream updates after each micro-batch and keeps a version of the weights for each
 /// micro-batch in flight (PipeDream: Harlap et al., arXiv 1806.03377; Narayanan et al., SOSP 2019). 2bw keeps two

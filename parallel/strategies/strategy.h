@@ -207,19 +207,19 @@ struct PipelineSchedule;
 struct PipelineOptions {
   int micro = 4;                  ///< number of micro-batches
   std::string schedule = "1f1b";  ///< name of a schedule (parallel/strategies/schedules.h)
-  int chunks = 1;                 ///< stages per rank; 2 with schedule=zb-v, at least 2 with interleaved, else 1
+  int chunks = 1;                 ///< stages per rank; 2 with zb-v and dualpipe-v, at least 2 with interleaved, else 1
   /// "auto": by the parts' costs; "even": equal numbers of parts; or the names of layers at which stages begin: "3, 5".
   std::string partition = "auto";
   std::string axis = "pipe";  ///< mesh axis of the stages
   Index memory = 0;           ///< bytes of memory of a rank, for partition=auto; 0: unlimited
   double bandwidth = 1e10;    ///< bytes per second between neighbouring stages, for partition=auto
 };
-/// Layer pipelining: each rank of the axis has one stage of consecutive parts (several with schedule=interleaved and
-/// zb-v), and micro-batches flow through the stages. Schedules: GPipe (Huang et al., arXiv 1811.06965), 1F1B (Narayanan
-/// et al., PipeDream, arXiv 1806.03377, with the flush of arXiv 2006.09503), interleaved (arXiv 2104.04473), zb-h1 and
-/// zb-v (Qi et al., arXiv 2401.10241). In zb-v the first rank has the first and the last stage, and so the only copy of
-/// weights that these share. Exact: equals accumulate(micro) on one rank, with batch norm. Throws Error for fewer parts
-/// than stages, and for contradictory options.
+/// Layer pipelining: each rank of the axis has one stage of consecutive parts (several with schedule=interleaved,
+/// zb-v and dualpipe-v), and micro-batches flow through the stages. Schedules: GPipe (Huang et al., arXiv 1811.06965),
+/// 1F1B (Narayanan et al., PipeDream, arXiv 1806.03377, with the flush of arXiv 2006.09503), interleaved (arXiv
+/// 2104.04473), zb-h1 and zb-v (Qi et al., arXiv 2401.10241), dualpipe-v (arXiv 2412.19437). In a V the first rank has
+/// the first and the last stage, and so the only copy of weights that these share. Exact: equals accumulate(micro) on
+/// one rank, with batch norm. Throws Error for fewer parts than stages, and for contradictory options.
 ///
 /// Schedules pipedream and 2bw do not empty the pipeline between steps: backwards continue while forwards of the next
 /// step begin. A backward uses the weight version of its forward, which the rank keeps. Let f_t be the loss of step t,

@@ -391,7 +391,7 @@ TEST_CASE("what a pipeline cannot be is said in one line") {
   CHECK_THAT(refused({{"data", 2}}, pipeline(), three), mentions("usage", "data_parallel"));
   CHECK(refused({{"pipe", 2}, {"data", 2}}, data_parallel() | pipeline(), three).empty());  // `|` sorts
   CHECK_THAT(error_of([] { parse_strategy("pipeline(schedule=1f2b)"); }),
-             mentions("usage", "1f2b", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"));
+             mentions("usage", "1f2b", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"));
   CHECK_THAT(error_of([] { pipeline({.chunks = 2}); }), mentions("usage", "interleaved"));
   CHECK_THAT(error_of([] { parse_strategy("pipeline(micro=0)"); }), mentions("usage", "micro", 0, 1));
   const auto tied = [] {

@@ -194,12 +194,13 @@ TEST_CASE("a message between threads takes the time of the one that comes to it 
 TEST_CASE("messages of all schedules are taken in the order of time, whatever ranks do") {
   std::mt19937 random(11);
   const auto cost = [&] { return 1e-6 * static_cast<double>(random() % 1000); };
-  for (const char* text : {"pipeline(micro=4, schedule=gpipe)", "pipeline(micro=4, schedule=1f1b)",
-                           "pipeline(micro=4, schedule=zb-h1)", "pipeline(micro=4, schedule=interleaved, chunks=2)",
-                           "pipeline(micro=4, schedule=zb-v)", "pipeline(micro=4, schedule=2bw)"})
+  for (const char* text :
+       {"pipeline(micro=4, schedule=gpipe)", "pipeline(micro=4, schedule=1f1b)", "pipeline(micro=4, schedule=zb-h1)",
+        "pipeline(micro=4, schedule=interleaved, chunks=2)", "pipeline(micro=4, schedule=zb-v)",
+        "pipeline(micro=4, schedule=dualpipe-v)", "pipeline(micro=4, schedule=2bw)"})
     for (int round = 0; round < 20; ++round) {
       const bool chunks = std::string(text).find("chunks") != std::string::npos,
-                 folds = std::string(text).find("zb-v") != std::string::npos;
+                 folds = std::string(text).find("-v") != std::string::npos;
       const int ranks = 2 + static_cast<int>(random() % 3), parts = chunks || folds ? 2 * ranks : ranks;
       if (chunks && ranks == 3) continue;  // micro-batches divide by ranks
       INFO(text << " on " << ranks);

@@ -159,6 +159,7 @@ TEST_CASE("GPT-2 with its embedding as its head trains as in a serial run, on st
            {{{"pipe", 4}}, "pipeline(micro=2, schedule=zb-h1)"},
            {{{"pipe", 2}}, "pipeline(micro=2, schedule=interleaved, chunks=2)"},
            {{{"pipe", 2}}, "pipeline(micro=2, schedule=zb-v)"},
+           {{{"pipe", 2}}, "pipeline(micro=2, schedule=dualpipe-v)"},
            {{{"data", 3}}, "zero(3)"},
            {{{"pipe", 2}, {"data", 2}}, "pipeline(micro=2) | zero(1)"},
            {{{"pipe", 3}, {"data", 2}}, "pipeline(micro=2) | zero(3)"}}) {

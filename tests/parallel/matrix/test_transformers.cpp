@@ -208,7 +208,7 @@ struct Row {
 };
 
 Layout pipeline_of(const std::string& schedule, int stages, int micro) {
-  const int chunks = schedule == "interleaved" || schedule == "zb-v" ? 2 : 1;
+  const int chunks = schedule == "interleaved" || schedule.ends_with("-v") ? 2 : 1;
   return {fmt::format("pipeline(micro={}, partition=even, schedule={}, chunks={})", micro, schedule, chunks),
           fmt::format("pipe={}", stages), micro, chunks};
 }
@@ -234,7 +234,7 @@ std::vector<Row> rows() {
   std::vector<Kind> kinds = data;
   kinds.insert(kinds.end(), features.begin(), features.end());
   const auto on = [](const Kind& k, int ranks) { return Layout{k.name, fmt::format("{}={}", k.axis, ranks)}; };
-  const std::vector<std::string> schedules{"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
+  const std::vector<std::string> schedules{"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"};
   const std::vector<std::pair<int, int>> pairs{{2, 2}, {2, 3}, {3, 2}};
   const std::string alone = "1, 2, 3, 4, 7", paired = "2 x 2, 2 x 3, 3 x 2";
 
@@ -527,7 +527,8 @@ TEST_CASE("layouts of the same sums have the same bits") {
     for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1"})
       pipelines.push_back(pipeline_of(schedule, stages, 4));
   group(plain, pipelines);
-  for (const int stages : {2, 4}) pipelines.push_back(pipeline_of("zb-v", stages, 4));
+  for (const int stages : {2, 4})
+    for (const char* schedule : {"zb-v", "dualpipe-v"}) pipelines.push_back(pipeline_of(schedule, stages, 4));
   pipelines.push_back({"accumulate(micro=4)", "data=1", 4});
   group(untied, pipelines);
   group(plain, {{"serial", "data=1"},
