@@ -324,7 +324,6 @@ TEST_CASE("heads that ranks divide attend inside documents") {
           return gathered(attention_packed(qkv, 4, groups, causal, {}, document_starts(text, 0)));
         };
         Tensor whole = x.clone().require_grad(), parts = x.clone().require_grad();
-        const Placements rows = lies.without(0);
         const Tensor y = attend(whole, ids), dy = integers(y.shape(), 2);
         const Tensor z = attend(relayout(parts, *ShardSpec::make(grid, x.shape(), lies)), ids);
         same(z, y, "result", 1e-12);
