@@ -149,6 +149,7 @@ TEST_CASE("packed documents train as on one rank, wherever tokens, heads and blo
     LlamaOptions llama = small_llama(true);
     gpt.recompute = llama.recompute = recompute;
     for (TextSetup s : {setup(gpt), setup(llama)}) {
+      s.steps = 6;  // gradients grow after eight steps, and rounding with them
       const double whole = train_text(s).losses.back();
       s.data = packed;
       CHECK(train_text(s).losses.back() != whole);
