@@ -42,7 +42,8 @@ Dataset open_text(const std::string& split, const OpenOptions& o) {
                  .characters = chars,
                  .context = o.context > 0 ? o.context : 256,
                  .windows = split == "train" ? Windows::random : Windows::strided,
-                 .per_epoch = o.windows});
+                 .per_epoch = o.windows,
+                 .separator = o.separator});
 }
 
 struct Row {

@@ -23,6 +23,7 @@ struct OpenOptions {
                                     ///< means no tokenizer: its vocabulary is its largest id plus one
   double validation = 0.1;          ///< text: share of the last part, the test split, of a text without separate files
   Index windows = 0;                ///< text: windows per training epoch; 0: as many as fit without overlap
+  Index separator = -1;             ///< text: TokensOptions::separator
   SyntheticOptions synthetic = {};  ///< synthetic: of the training split; the test split has different samples
   PhantomsOptions phantoms = {};    ///< phantoms: all options except `test`
   VolumePairsOptions volumes = {};  ///< volumes: all options except root and `test`

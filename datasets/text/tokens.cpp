@@ -23,8 +23,11 @@ class TextWindows final : public TextSource {
         bytes_(bytes),
         vocabulary_(vocabulary),
         context_(o.context),
+        separator_(o.separator),
         windows_(o.windows) {
     const Index n = tokens_.size();
+    check(separator_ >= -1 && separator_ < vocabulary_, "text",
+          "the separator of documents is {}, expected an id below {}, or -1 for none", separator_, vocabulary_);
     const bool random = windows_ == Windows::random;
     check(n >= (random ? context_ + 1 : 2), ErrorKind::data, "text",
           "{}{} has {} tokens, {}: give a longer text, or another share of it for the test (data.validation)", name_,
@@ -61,7 +64,7 @@ class TextWindows final : public TextSource {
   Sample sample(Index id, const AugmentKey& draw) const override {
     const Sample one{Tensor::empty({context_}, DType::i64), Tensor::empty({context_}, DType::i64)};
     fill(id, draw, one.x.data<std::int64_t>(), one.y.data<std::int64_t>());
-    return one;
+    return in_documents(one);
   }
   Sample batch(std::span<const std::int64_t> ids, const AugmentKey& draw) const override {
     const Shape shape{std::ssize(ids), context_};
@@ -72,7 +75,7 @@ class TextWindows final : public TextSource {
       x += context_;
       y += context_;
     }
-    return all;
+    return in_documents(all);
   }
 
  private:
@@ -104,10 +107,21 @@ class TextWindows final : public TextSource {
     std::fill(y + count, y + context_, ignored);
   }
 
+  /// The windows, with the field "first_keys" if documents have separators.
+  Sample in_documents(const Sample& s) const {
+    if (separator_ < 0) return s;
+    const Tensor first = Tensor::empty(s.x.shape(), DType::i64);
+    const auto* const ids = s.x.data<std::int64_t>();
+    auto* const to = first.data<std::int64_t>();
+    for (Index i = 0; i < first.numel(); ++i)
+      to[i] = i % context_ == 0 ? 0 : ids[i - 1] == separator_ ? i % context_ : to[i - 1];
+    return {s.x.with("first_keys", first), s.y};
+  }
+
   std::string name_;
   TokenSequence tokens_;
   Tokenizer tokenizer_;
-  Index bytes_, vocabulary_, context_, size_ = 0;
+  Index bytes_, vocabulary_, context_, separator_, size_ = 0;
   Windows windows_;
 };
 

@@ -31,6 +31,10 @@ struct TokensOptions {
   Index context = 256;                ///< tokens per window, T; at least 1
   Windows windows = Windows::random;  ///< how the text is divided
   Index per_epoch = 0;  ///< random windows per epoch; 0: floor((tokens - 1) / T), as many as fit without overlap
+  /// Id with which a document of the text ends, such as GPT-2's 50256. x then gets the field "first_keys" i64 [T]: for
+  /// each token the index of its document's first token in the window. gpt2() and llama() then attend to the tokens of
+  /// one document only. -1: there is none
+  Index separator = -1;
 };
 
 /// Properties of a data set that Tokens() made.

@@ -30,27 +30,27 @@ Tensor AttentionHeads::split(const Tensor& x) const {
   return x.reshape({s[0], s[1], s[2] / size_, size_});
 }
 
-Tensor AttentionHeads::operator()(const Tensor& qkv, const Tensor& lengths) const {
+Tensor AttentionHeads::operator()(const Tensor& qkv, const KeyLimits& limits) const {
   check(qkv && qkv.rank() == 3 && qkv.global_shape()[2] == packed(), "self_attention",
         "q, k and v are {}, expected [N, T, {}]", qkv ? qkv.global_shape() : Shape{}, packed());
   const Tensor heads = split(qkv);
   if (StepContext::current().kv_cache) {
     const auto parts = trireme::split(heads, {heads_, kv_heads_, kv_heads_}, 2);
-    return (*this)(parts[0], parts[1], parts[2], lengths);
+    return (*this)(parts[0], parts[1], parts[2], limits);
   }
   const Shape joined{qkv.global_shape()[0], qkv.global_shape()[1], heads_ * size_};
-  return attention_packed(heads, heads_, kv_heads_, options_, lengths).reshape(joined);
+  return attention_packed(heads, heads_, kv_heads_, options_, limits.lengths, limits.first_keys).reshape(joined);
 }
 
-Tensor AttentionHeads::operator()(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths) const {
+Tensor AttentionHeads::operator()(const Tensor& q, const Tensor& k, const Tensor& v, const KeyLimits& limits) const {
   const Shape joined{q.global_shape()[0], q.global_shape()[1], heads_ * size_};
   KvCache* cache = StepContext::current().kv_cache;
-  if (!cache) return attention(q, k, v, options_, lengths).reshape(joined);
+  if (!cache) return attention(q, k, v, options_, limits.lengths, {}, limits.first_keys).reshape(joined);
   check(options_.causal, "self_attention", "this layer is not causal, but a KvCache needs causal layers: set causal");
   // A layer without a key (it is in no ParameterStore) is identified by its address.
   const std::uint64_t layer = options_.layer ? options_.layer : reinterpret_cast<std::uintptr_t>(this);
   const auto [keys, values] = cache->append(layer, k, v);
-  return attention(q, keys, values, options_, {}, cache->starts(q.device())).reshape(joined);
+  return attention(q, keys, values, options_, {}, cache->starts(q.device()), limits.first_keys).reshape(joined);
 }
 
 SelfAttention::SelfAttention(Index width, Index count, SelfAttentionOptions options)

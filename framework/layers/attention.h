@@ -18,6 +18,16 @@ struct SelfAttentionOptions {
   Init init = Init::xavier_uniform();  ///< of the projection to q, k and v
 };
 
+/// The keys of each sample that count; undefined: no limit.
+struct KeyLimits {
+  KeyLimits(Tensor count = {}, Tensor first = {})  // NOLINT: implicit
+      : lengths(std::move(count)), first_keys(std::move(first)) {}
+  Tensor lengths;  ///< i64 [N]: only the first lengths[n] keys of sample n
+  /// i64 [N, T]: for each query the position of its first key (document_starts()). With a KvCache, positions count from
+  /// the cache's first token. The layer must be causal.
+  Tensor first_keys;
+};
+
 /// An attention layer without projections. It splits projections into heads, computes attention() and joins the heads.
 /// It uses a KvCache if the StepContext has one.
 class AttentionHeads {
@@ -25,10 +35,10 @@ class AttentionHeads {
   /// width: features of queries, H * D; heads: H. Throws Error unless heads divides width and kv_heads divides heads.
   AttentionHeads(Index width, Index heads, const SelfAttentionOptions& = {});
   /// Attention of packed projections: qkv [N, T, (H + 2 G) D], with queries, keys and values next to each other -> [N,
-  /// T, H D]. lengths: number of keys of each sample, i64 [N]; undefined: all.
-  Tensor operator()(const Tensor& qkv, const Tensor& lengths = {}) const;
+  /// T, H D]. With a KvCache, lengths are not read.
+  Tensor operator()(const Tensor& qkv, const KeyLimits& = {}) const;
   /// Attention of separate projections: q [N, T, H, D], k and v [N, T, G, D] -> [N, T, H D].
-  Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths = {}) const;
+  Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, const KeyLimits& = {}) const;
   /// Splits features into heads: x [N, T, heads D] -> [N, T, heads, D].
   Tensor split(const Tensor& x) const;
   /// Visits no tensors. The visitor gives the layer the random key of its dropout masks.
@@ -52,9 +62,8 @@ class AttentionHeads {
 struct SelfAttention {
   /// Initial values as PyTorch's. Throws Error as AttentionHeads.
   SelfAttention(Index width, Index heads, SelfAttentionOptions options = {});
-  /// lengths i64 [N]: only the first lengths[n] tokens of sample n count; undefined: all.
-  Tensor operator()(const Tensor& x, const Tensor& lengths = {}) const {
-    return out_proj(heads(linear(x, in_proj_weight, in_proj_bias), lengths));
+  Tensor operator()(const Tensor& x, const KeyLimits& limits = {}) const {
+    return out_proj(heads(linear(x, in_proj_weight, in_proj_bias), limits));
   }
   /// Visits "in_proj_weight", "in_proj_bias", "out_proj.weight" and "out_proj.bias".
   void visit(const StateVisitor& v);

@@ -5,15 +5,15 @@
 namespace trireme {
 namespace {
 Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
-                    const Tensor& q_starts, const AttentionPart& part);
+                    const Tensor& q_starts, const Tensor& first_keys, const AttentionPart& part);
 Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
-                           const Tensor& lengths, const AttentionPart& part);
+                           const Tensor& lengths, const Tensor& first_keys, const AttentionPart& part);
 
 /// Heads are divided by groups of queries (Megatron-LM, arXiv 1909.08053, section 3). Where there are fewer groups than
 /// ranks, each rank gives its query heads copies of their keys and values. If ranks have different queries, each
 /// gathers the keys and values, or these travel in a ring.
 Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
-                         const Tensor& lengths, const Tensor& q_starts) {
+                         const Tensor& lengths, const Tensor& q_starts, const Tensor& first_keys) {
   const char* op = "attention";
   const Shape &sq = ops::global_shape(q), &sk = ops::global_shape(k);
   check(sq.rank() == 4 && sk.rank() == 4 && sk[2] > 0 && sq[2] % sk[2] == 0, op,
@@ -25,12 +25,12 @@ Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
   const bool by_group = divided.mesh().ranks(over) <= sk[2],
              ring = divided.mesh().context_mode() == ContextMode::ring && divided.over(1) != 0 && sq[1] == sk[1];
   const ops::OpRule rule{.op = op,
-                         .dims = ring       ? by_group ? "n t (g r) d, n t g d, n t g d, n, n -> n t (g r) d"
-                                                       : "n t h d, n t g d, n t g d, n, n -> n t h d"
-                                 : by_group ? "n t (g r) d, n u g d, n u g d, n, n -> n t (g r) d"
-                                            : "n t h d, n u g d, n u g d, n, n -> n t h d",
+                         .dims = ring       ? by_group ? "n t (g r) d, n t g d, n t g d, n, n, n t -> n t (g r) d"
+                                                       : "n t h d, n t g d, n t g d, n, n, n t -> n t h d"
+                                 : by_group ? "n t (g r) d, n u g d, n u g d, n, n, n t -> n t (g r) d"
+                                            : "n t h d, n u g d, n u g d, n, n, n t -> n t h d",
                          .whole = by_group ? "ud" : "udg"};
-  const std::vector<Tensor> operands{q, k, v, lengths, q_starts};
+  const std::vector<Tensor> operands{q, k, v, lengths, q_starts, first_keys};
   const ops::Placed p = by_group ? ops::place(rule, operands, {}, {{'g', sk[2]}}) : ops::place(rule, operands);
   const Index head = p.spec(0).runs(2)[0].first;
   const AttentionPart here{.head_at = head,
@@ -39,7 +39,7 @@ Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
                            .all_queries = sq[1]};
   const auto attend = [&](const Tensor& keys, const Tensor& values) {
     return p.put(ring ? ops::ring_attention(p, o, here, keys, values)
-                      : attention_of(p[0], keys, values, o, p[3], p[4], here));
+                      : attention_of(p[0], keys, values, o, p[3], p[4], p[5], here));
   };
   if (by_group || p[0].dim(2) == sq[2]) return attend(p[1], p[2]);
   const Tensor ids = Tensor::empty({p[0].dim(2)}, DType::i64);  // of the group of each head
@@ -51,7 +51,7 @@ Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
 /// Ranks along RankMesh::context() exchange their tokens for heads, and the result's heads for tokens. With fewer
 /// groups than ranks, keys and values are gathered.
 Tensor exchanged_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
-                           const Tensor& lengths, const Tensor& q_starts) {
+                           const Tensor& lengths, const Tensor& q_starts, const Tensor& first_keys) {
   const ShardSpec& has = *q.shard_spec();
   const AxisMask context = has.over(1) & has.mesh().context(), heads = has.over(2) | context;
   const Index groups = ops::global_shape(k)[2], all = ops::global_shape(q)[2];
@@ -71,33 +71,33 @@ Tensor exchanged_attention(const Tensor& q, const Tensor& k, const Tensor& v, co
     return by_group && x.shard_spec() && (x.shard_spec()->over(1) & context) != 0 ? by_heads(x, 1) : x;
   };
   const Tensor y =
-      divided_attention(by_heads(q, by_group ? all / groups : 1), moved(k), moved(v), o, lengths, q_starts);
+      divided_attention(by_heads(q, by_group ? all / groups : 1), moved(k), moved(v), o, lengths, q_starts, first_keys);
   return relayout(y, *has.shared_from_this());
 }
 }  // namespace
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
-                 const Tensor& q_starts) {
+                 const Tensor& q_starts, const Tensor& first_keys) {
   if (const ShardSpec* has = q.shard_spec();
       has && has->mesh().context_mode() == ContextMode::ulysses && (has->over(1) & has->mesh().context()) != 0)
-    return exchanged_attention(q, k, v, o, lengths, q_starts);
-  if (ops::is_divided({&q, &k, &v})) return divided_attention(q, k, v, o, lengths, q_starts);
-  return attention_of(q, k, v, o, lengths, q_starts, {});
+    return exchanged_attention(q, k, v, o, lengths, q_starts, first_keys);
+  if (ops::is_divided({&q, &k, &v})) return divided_attention(q, k, v, o, lengths, q_starts, first_keys);
+  return attention_of(q, k, v, o, lengths, q_starts, first_keys, {});
 }
 
 namespace {
 Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
-                    const Tensor& q_starts, const AttentionPart& part) {
+                    const Tensor& q_starts, const Tensor& first_keys, const AttentionPart& part) {
   const char* op = "attention";
   ops::check_heads(op, q, k, v);
-  ops::AttentionCall call(op, q, o, lengths, q_starts);
+  ops::AttentionCall call(op, q, o, lengths, q_starts, first_keys);
   call.add(part);
   Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
   const Tensor stats = ops::attention_statistics(q, q.dim(2));
   launch<kernel::Attention>(y, stats, q, k, v, call.with());
   if (!needs_record(op, y, {&q, &k, &v})) return y;
   const Tensor kept = y.detach();
-  return record(op, std::move(y), {q, k, v, lengths, q_starts}, o,
+  return record(op, std::move(y), {q, k, v, lengths, q_starts, first_keys}, o,
                 [call, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), y = SavedTensor(kept), stats](
                     const Tensor& dy, Gradients& g) {
                   if (!g.needs_grad(0) && !g.needs_grad(1) && !g.needs_grad(2)) return;
@@ -134,34 +134,34 @@ struct Packed {
 }  // namespace
 
 Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
-                        const Tensor& lengths) {
+                        const Tensor& lengths, const Tensor& first_keys) {
   const char* op = "attention_packed";
   ops::check_float(op, qkv);
   if (kv_heads == 0) kv_heads = heads;
-  if (!qkv.shard_spec()) return packed_attention_of(qkv, heads, kv_heads, o, lengths, {});
+  if (!qkv.shard_spec()) return packed_attention_of(qkv, heads, kv_heads, o, lengths, first_keys, {});
   check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && qkv.rank() == 4 &&
             ops::global_shape(qkv)[2] == heads + 2 * kv_heads,
         op, "qkv is {}, expected [N, T, {}, D]", ops::global_shape(qkv), heads + 2 * kv_heads);
   const AxisMask over = qkv.shard_spec()->over(2);
   if (qkv.shard_spec()->mesh().ranks(over) > kv_heads || qkv.shard_spec()->over(1) != 0) {
     const auto parts = split(qkv, {heads, kv_heads, kv_heads}, 2);
-    return attention(parts[0], parts[1], parts[2], o, lengths);
+    return attention(parts[0], parts[1], parts[2], o, lengths, {}, first_keys);
   }
   // A rank has its groups' queries, keys and values.
-  ops::Factors f = ops::same_dims({qkv, lengths}, {1, 3});
-  f.in[1] = {ops::Factors::Dim{0}};
-  if (!lengths) f.in[1].clear();
+  ops::Factors f = ops::same_dims({qkv, lengths, first_keys}, {1, 3});
+  f.in[1].resize(lengths ? 1 : 0);
+  f.in[2].resize(first_keys ? 2 : 0);
   f.shares.resize(f.factors.size());
   f.shares[0] = qkv.shard_spec()->shares(0);  // rows stay where their sample ids are
   f.shares[2].ranges = {{heads, heads / kv_heads}, {kv_heads}, {kv_heads}};
   // A ShardSpec has uneven shares of one dimension only.
   f.factors[2].whole = qkv.shard_spec()->shared_dim() == 0;
-  const ops::Placed p = ops::place(op, f, {qkv, lengths});
+  const ops::Placed p = ops::place(op, f, {qkv, lengths, first_keys});
   const bool parts = p.out().over(2) != 0;
   const auto [begin, end] = p.out().runs(2)[0];
   const Index mine = parts ? end - begin : heads;
   const AttentionPart here{.head_at = parts ? begin : 0, .all_heads = heads};
-  const Tensor y = packed_attention_of(p[0], mine, mine * kv_heads / heads, o, p[1], here);
+  const Tensor y = packed_attention_of(p[0], mine, mine * kv_heads / heads, o, p[1], p[2], here);
   Shape whole = ops::global_shape(qkv);
   whole[2] = heads;
   if (!p.out().divides()) return y;
@@ -173,7 +173,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
 
 namespace {
 Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
-                           const Tensor& lengths, const AttentionPart& part) {
+                           const Tensor& lengths, const Tensor& first_keys, const AttentionPart& part) {
   const char* op = "attention_packed";
   check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, op,
         "{} heads of keys and values do not divide the {} of queries: choose a divisor", kv_heads, heads);
@@ -181,9 +181,9 @@ Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const
         "qkv is {}, expected [N, T, {}, D]", qkv.shape(), heads + 2 * kv_heads);
   if (ops::is_traced()) {  // three operands to a reader of the trace
     const auto parts = split(qkv, {heads, kv_heads, kv_heads}, 2);
-    return attention(parts[0], parts[1], parts[2], o, lengths);
+    return attention(parts[0], parts[1], parts[2], o, lengths, {}, first_keys);
   }
-  ops::AttentionCall call(op, qkv, o, lengths, {});
+  ops::AttentionCall call(op, qkv, o, lengths, {}, first_keys);
   call.add(part);
   call.args.q = call.args.k = call.args.v = {.token = qkv.dim(2) * qkv.dim(3)};
   Tensor y = Tensor::empty({qkv.dim(0), qkv.dim(1), heads, qkv.dim(3)}, qkv.dtype(), qkv.device());
@@ -194,7 +194,7 @@ Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const
   }
   if (!needs_record(op, y, {&qkv})) return y;
   const Tensor kept = y.detach();
-  return record(op, std::move(y), {qkv, lengths}, o,
+  return record(op, std::move(y), {qkv, lengths, first_keys}, o,
                 [=, qkv = SavedTensor(qkv), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
                   write_grad(g, 0, [&](const Tensor& dqkv) {
                     const Packed x(qkv.get(), heads, kv_heads), dx(dqkv, heads, kv_heads);
@@ -203,5 +203,13 @@ Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const
                 });
 }
 }  // namespace
+
+Tensor document_starts(const Tensor& ids, Index separator) {
+  check(ids.defined() && ids.rank() == 2 && ids.dtype() == DType::i64, "document_starts",
+        "ids are {}, expected i64 [N, T]", ids.defined() ? ids.global_shape() : Shape{});
+  const Tensor ends = eq(ids, static_cast<double>(separator)).to(DType::i64), document = cumsum(ends, 1) - ends;
+  const Tensor none = document - document, counts = scatter_add(none, document, none + 1, 1);  // of tokens
+  return gather(cumsum(counts, 1) - counts, document, 1);
+}
 
 }  // namespace trireme

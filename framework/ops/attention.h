@@ -21,14 +21,20 @@ struct AttentionOptions {
 /// [N, Tq, H, D], k and v [N, Tk, G, D] -> [N, Tq, H, D], where G divides H (grouped queries, Ainslie et al., arXiv
 /// 2305.13245). Memory is needed for blocks of Tq x Tk only, not for the whole matrix (FlashAttention, Dao et al.,
 /// arXiv 2205.14135). lengths i64 [N]: only the first lengths[n] keys of sample n count. q_starts i64 [N]: query i of
-/// sample n has position q_starts[n] + q_at + i. A query without keys gets zeros. Dropout masks depend only on seed,
-/// step, sample id, head, query and key. Throws Error for operands that do not fit.
+/// sample n has position q_starts[n] + q_at + i. first_keys i64 [N, Tq], for causal attention: query i of sample n
+/// attends to keys at positions from first_keys[n, i] on, which must not descend along the queries (document_starts()).
+/// A query without keys gets zeros. Dropout masks depend only on seed, step, sample id, head, query and key. Throws
+/// Error for operands that do not fit.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& = {},
-                 const Tensor& lengths = {}, const Tensor& q_starts = {});
+                 const Tensor& lengths = {}, const Tensor& q_starts = {}, const Tensor& first_keys = {});
 /// As above, for q, k and v next to each other in one tensor, without copies in forward and backward: qkv [N, T, H + 2
 /// G, D] -> [N, T, H, D]. kv_heads: G; 0: H.
 Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads = 0, const AttentionOptions& = {},
-                        const Tensor& lengths = {});
+                        const Tensor& lengths = {}, const Tensor& first_keys = {});
+/// The first_keys with which tokens of a text that packs several documents attend to their own document only: ids i64
+/// [N, T] -> i64 [N, T], for each token the index of its document's first token. A document ends with the id
+/// `separator`, such as GPT-2's 50256. If ranks divide the tokens, each gets the result of all tokens.
+Tensor document_starts(const Tensor& ids, Index separator);
 
 /// Scaling of the wavelengths of rotary embeddings, for longer texts than a model was trained on.
 struct RopeScaling {

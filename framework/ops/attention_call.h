@@ -10,27 +10,34 @@
 
 namespace trireme::ops {
 
-/// i64 [N] on x's device, or undefined.
-inline Tensor per_sample(const char* op, const char* what, const Tensor& t, const Tensor& x) {
+/// i64 of the first axes of x, such as [N], on x's device, or undefined.
+inline Tensor numbers_of(const char* op, const char* what, const Tensor& t, const Tensor& x, int axes = 1) {
   if (!t) return t;
-  check(t.dtype() == DType::i64 && t.rank() == 1 && t.dim(0) == x.dim(0), op, "{} are {} {}, expected i64 [{}]", what,
-        t.dtype(), t.shape(), x.dim(0));
+  Shape expected;
+  for (int d = 0; d < axes; ++d) expected.push_back(x.dim(d));
+  check(t.dtype() == DType::i64 && t.shape() == expected, op, "{} are {} {}, expected i64 {}", what, t.dtype(),
+        t.shape(), expected);
   return t.device() == x.device() ? t : t.detach().to(x.device());
 }
 
 /// The arguments of one call for the kernels of forward and backward, with the tensors that they refer to.
 struct AttentionCall {
   SavedTensor lengths, q_starts, samples;  ///< i64 [N], or undefined
+  SavedTensor first_keys;                  ///< i64 [N, Tq], or undefined
   AttentionArgs args;                      ///< without views: with() adds them
 
-  /// x: [N, ..., D], whose batch draws the masks.
+  /// x: [N, Tq, ..., D], whose batch draws the masks.
   AttentionCall(const char* op, const Tensor& x, const AttentionOptions& o, const Tensor& lengths_given,
-                const Tensor& starts_given)
-      : lengths(per_sample(op, "lengths", lengths_given, x)), q_starts(per_sample(op, "q_starts", starts_given, x)) {
+                const Tensor& starts_given, const Tensor& first_given)
+      : lengths(numbers_of(op, "lengths", lengths_given, x)),
+        q_starts(numbers_of(op, "q_starts", starts_given, x)),
+        first_keys(numbers_of(op, "first_keys", first_given, x, 2)) {
     check(o.dropout >= 0 && o.dropout < 1, op, "a dropout of {} lies outside [0, 1)", o.dropout);
     check(o.window >= 0 && (o.window == 0 || o.causal), op,
           "got a window of {} for {} attention, expected 0, or a positive number for causal attention", o.window,
           o.causal ? "causal" : "full");
+    check(!first_given || o.causal, op,
+          "got first_keys (the documents of a text) for full attention, expected causal attention");
     args.causal = o.causal;
     args.window = o.window;
     args.scale = o.scale == 0 ? 1 / std::sqrt(static_cast<double>(x.dim(-1))) : o.scale;
@@ -48,6 +55,7 @@ struct AttentionCall {
     all.lengths = lengths;
     all.q_starts = q_starts;
     all.samples = samples;
+    all.first_keys = first_keys;
     return all;
   }
 };
@@ -87,8 +95,8 @@ inline void check_heads(const char* op, const Tensor& q, const Tensor& k, const 
 }
 
 /// Attention whose keys and values travel from rank to rank (Ring Attention, Liu et al., arXiv 2310.01889). p: operands
-/// q, k, v, lengths and q_starts, of which the first three are divided alike; k and v: p's, or copies of their heads.
-/// part: of the queries.
+/// q, k, v, lengths, q_starts and first_keys, of which the first three are divided alike; k and v: p's, or copies of
+/// their heads. part: of the queries.
 Tensor ring_attention(const Placed& p, const AttentionOptions&, const AttentionPart& part, const Tensor& k,
                       const Tensor& v);
 

@@ -15,7 +15,7 @@ namespace {
 class Ring {
  public:
   Ring(const ops::Placed& p, const AttentionOptions& o, const AttentionPart& part)
-      : mesh_(p.spec(1).shared_mesh()), call_("attention", p[0], o, p[3], p[4]), part_(part) {
+      : mesh_(p.spec(1).shared_mesh()), call_("attention", p[0], o, p[3], p[4], p[5]), part_(part) {
     line_ = mesh_->line(p.spec(1).over(1));
     for (const auto& place : line_.at) {
       keys_.push_back(ops::tokens_of(p.spec(1), 1, place));

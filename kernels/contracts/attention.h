@@ -57,9 +57,12 @@ struct AttentionArgs {
   double scale = 1;     ///< factor of the scores q k^T; usually 1 / sqrt(D)
   /// Adds alibi_slope() * (j - position of the query) to the score of key j (ALiBi, arXiv 2108.12409).
   bool alibi = false;
-  Index q_at = 0;           ///< position of the first query
-  View q_starts = {};       ///< i64 [N]: added to the positions of the queries of each sample. View{}: 0
-  View lengths = {};        ///< i64 [N]: keys of sample n at positions from lengths[n] on are masked. View{}: none
+  Index q_at = 0;      ///< position of the first query
+  View q_starts = {};  ///< i64 [N]: added to the positions of the queries of each sample. View{}: 0
+  View lengths = {};   ///< i64 [N]: keys of sample n at positions from lengths[n] on are masked. View{}: none
+  /// i64 [N, Tq], causal: query i of sample n attends to no key before position first_keys[n, i], which is the
+  /// beginning of its document in a packed text. It never descends along the queries. View{}: none
+  View first_keys = {};
   double dropout = 0;       ///< probability of dropout of the attention probabilities, in [0, 1)
   View samples = {};        ///< i64 [N]: ids of the samples, from which dropout masks are drawn. View{}: 0, 1, ...
   MaskKey key{0};           ///< key of the dropout masks

@@ -23,6 +23,11 @@ struct AttentionJob {
       : s(shape), args(a), key(a.dropout > 0 ? a.key() : 0) {
     if (args.part.all_queries == 0) args.part.all_queries = s.queries;
     if (args.part.all_keys == 0) args.part.all_keys = s.keys;
+    const auto* const first = args.first_keys.as<const Index>();
+    for (Index i = 1; first && i < s.samples * s.queries; ++i)
+      check(i % s.queries == 0 || first[i] >= first[i - 1], kernel::Attention::name,
+            "first_keys descend from {} to {} at query {} of sample {}: give them in ascending order", first[i - 1],
+            first[i], i % s.queries, i / s.queries);
   }
 
   Index blocks() const { return (s.queries + query_block - 1) / query_block; }
@@ -38,10 +43,13 @@ struct AttentionJob {
     const Index all = args.lengths ? keys_before(args.lengths.as<const Index>()[n]) : s.keys;
     return args.causal && count > 0 ? std::min(keys_before(position(n, first + count - 1) + 1), all) : all;
   }
-  /// First key that query `first` of sample n, or a later one, attends to.
-  Index begin(Index n, Index first) const {
-    return args.window > 0 ? keys_before(position(n, first) - args.window + 1) : 0;
+  /// Query i of sample n, and later ones, attend to no key before this position.
+  Index lower(Index n, Index i) const {
+    const Index near = args.window > 0 ? position(n, i) - args.window + 1 : 0;
+    return args.first_keys ? std::max(near, args.first_keys.as<const Index>()[n * s.queries + i]) : near;
   }
+  /// First key that query `first` of sample n, or a later one, attends to.
+  Index begin(Index n, Index first) const { return keys_before(lower(n, first)); }
   /// The tile of keys in which begin() is.
   Index first_tile(Index n, Index first) const { return begin(n, first) / key_block * key_block; }
   /// An order of `count` blocks in which contiguous shares have equal work in a causal call: 0, count - 1, 1, ...
@@ -120,20 +128,21 @@ void finish_scores(typename P::Acc* scores, const AttentionJob& job, const Place
   const Index origin = job.position(at.n, at.first);
   const auto slope = static_cast<A>(job.slope(at.h));
   const bool causal = job.args.causal && job.args.part.keys.at(at.from + at.keys - 1) > origin,
-             windowed = job.begin(at.n, at.first + at.queries - 1) > at.from;
-  if (slope == 0 && !causal && !windowed) return;
+             bounded = job.begin(at.n, at.first + at.queries - 1) > at.from;
+  if (slope == 0 && !causal && !bounded) return;
   // Positions relative to the first query's.
-  alignas(64) A query[query_block];
+  alignas(64) A query[query_block], lowest[query_block];
   A key[key_block];
   Index later[query_block];  // of the first query of a vector: the first key after it
   for (Index i = 0; i < query_block; ++i) {
-    const Index position = job.position(at.n, at.first + std::min(i, at.queries - 1));
+    const Index mine = at.first + std::min(i, at.queries - 1), position = job.position(at.n, mine);
     query[i] = static_cast<A>(position - origin);
+    lowest[i] = static_cast<A>(job.lower(at.n, mine) - origin);
     if (i % P::lanes == 0)
       later[i] = causal ? std::clamp<Index>(job.keys_before(position + 1) - at.from, 0, at.keys) : at.keys;
   }
   for (Index j = 0; j < at.keys; ++j) key[j] = static_cast<A>(job.args.part.keys.at(at.from + j) - origin);
-  P::run([=, &query, &key, &later, queries = at.queries, keys = at.keys, window = static_cast<A>(job.args.window)] {
+  P::run([=, &query, &lowest, &key, &later, queries = at.queries, keys = at.keys] {
     const auto hidden = typename P::Vector{} - std::numeric_limits<A>::infinity();
     for (Index c = 0; c < queries; c += P::lanes) {
       const typename P::Vector mine = vector_at<P>(query + c);
@@ -143,9 +152,10 @@ void finish_scores(typename P::Acc* scores, const AttentionJob& job, const Place
         auto& s = vector_at<P>(scores + j * query_block + c);
         s = mine < key[j] ? hidden : s;
       }
-      for (Index j = 0; windowed && j < keys; ++j) {
+      const typename P::Vector lower = vector_at<P>(lowest + c);
+      for (Index j = 0; bounded && j < keys; ++j) {
         auto& s = vector_at<P>(scores + j * query_block + c);
-        s = mine - key[j] >= window ? hidden : s;
+        s = key[j] < lower ? hidden : s;
       }
     }
   });

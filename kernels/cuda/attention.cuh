@@ -32,6 +32,7 @@ struct AttentionJob {
   Index q_at, window, all_queries, all_keys;
   TokenMap query_map, key_map;
   const Index *q_starts, *lengths, *ids;  ///< i64 [N], may be null
+  const Index* first_keys;                ///< i64 [N, Tq], may be null
   MaskKey key;
   TokenStrides q, k, v;
 };
@@ -71,8 +72,9 @@ struct Positions {
 template <class A>
 struct AttentionHead {
   Index sample, head;
-  int position, keys, all_keys, window;  ///< position: added to those of the queries; keys: number of visible ones
+  int position, queries, keys, all_keys, window;  ///< position: added to those of the queries; keys: of visible ones
   bool causal;
+  const Index* first_keys;  ///< of this sample's queries, or null
   A scale, slope;
   Positions query_map, key_map;
   std::uint64_t mask_key, id, first, row;  ///< first: the mask's element of the text's first query and key; row: of all
@@ -80,8 +82,10 @@ struct AttentionHead {
   __device__ AttentionHead(const AttentionJob<A>& job, Index n, Index h)
       : sample(n),
         head(h),
+        queries(job.queries),
         all_keys(job.keys),
         causal(job.causal),
+        first_keys(job.first_keys ? job.first_keys + n * job.queries : nullptr),
         scale(job.scale),
         query_map(job.query_map),
         key_map(job.key_map) {
@@ -105,11 +109,19 @@ struct AttentionHead {
   }
   /// From a key to a query, in tokens.
   __device__ int distance(int i, int j) const { return position + query_map.at(i) - key_map.at(j); }
+  /// Query i, and later ones, attend to no key before this position.
+  __device__ int lower(int i) const {
+    const int near = window == 0 ? 0 : position + query_map.at(i) - window + 1;
+    if (!first_keys) return near;
+    constexpr Index far = Index{1} << 30;
+    const Index first = first_keys[min(i, queries - 1)];
+    return first > near ? static_cast<int>(first < far ? first : far) : near;
+  }
   __device__ bool sees(int i, int j) const {
     if (j >= keys) return false;
     if (!causal) return true;
-    const int back = distance(i, j);
-    return back >= 0 && (window == 0 || back < window);
+    const int key = key_map.at(j);
+    return key <= position + query_map.at(i) && key >= lower(i);
   }
   __device__ A score(A product, int i, int j) const {
     const A v = product * scale;
@@ -120,9 +132,7 @@ struct AttentionHead {
     return causal ? min(keys, key_map.before(position + query_map.at(queries - 1) + 1, all_keys)) : keys;
   }
   /// First key that query i, or a later one, attends to.
-  __device__ int begin(int i) const {
-    return window == 0 ? 0 : key_map.before(position + query_map.at(i) - window + 1, all_keys);
-  }
+  __device__ int begin(int i) const { return window == 0 && !first_keys ? 0 : key_map.before(lower(i), all_keys); }
   /// First of `queries` that attends to key j, or to a later one.
   __device__ int first_query(int j, int queries) const {
     return causal ? query_map.before(key_map.at(j) - position, queries) : 0;

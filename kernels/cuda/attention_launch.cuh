@@ -38,6 +38,7 @@ AttentionJob<A> attention_job(const On& on, const AttentionShape& s, const Atten
           args.q_starts.as<const Index>(),
           args.lengths.as<const Index>(),
           args.samples.as<const Index>(),
+          args.first_keys.as<const Index>(),
           args.key,
           s.q,
           s.k,

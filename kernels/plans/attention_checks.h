@@ -65,6 +65,10 @@ inline AttentionShape check_attention(const View& o, const View& stats, const Vi
   detail::check_per_sample(args.q_starts, "q_starts", s.samples, op);
   detail::check_per_sample(args.lengths, "lengths", s.samples, op);
   detail::check_per_sample(args.samples, "sample ids", s.samples, op);
+  if (const View& first = args.first_keys)
+    check(args.causal && first.dtype == DType::i64 && first.shape == Shape{s.samples, s.queries}, op,
+          "got first_keys {} {} for {} attention, expected i64 [{}, {}] for causal attention", first.dtype, first.shape,
+          args.causal ? "causal" : "full", s.samples, s.queries);
   check(args.dropout >= 0 && args.dropout < 1, op, "a dropout of {} lies outside [0, 1)", args.dropout);
   check(args.part.head_at >= 0 && (args.part.all_heads == 0 || args.part.head_at + s.heads <= args.part.all_heads), op,
         "got heads {} to {} of {}, expected a range inside all heads", args.part.head_at, args.part.head_at + s.heads,

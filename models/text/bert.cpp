@@ -64,7 +64,7 @@ struct BertBlock {
         activation(activation_named(o.activation)) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor q = heads.split(query(x)), k = heads.split(key(x)), v = heads.split(value(x));
-    const Tensor y = attended(x, heads(q, k, v, field_of(x, "length")));
+    const Tensor y = attended(x, heads(q, k, v, {field_of(x, "length"), field_of(x, "first_keys")}));
     return output(y, activation(intermediate(y)));
   }
   void visit(const StateVisitor& v) {

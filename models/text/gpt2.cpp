@@ -4,6 +4,7 @@
 
 #include "framework/layers/experts.h"
 #include "framework/layers/recompute.h"
+#include "framework/tensor/fields.h"
 #include "models/text/arch.h"
 #include "models/text/pretrained.h"
 
@@ -27,7 +28,9 @@ struct Gpt2Attention {
         c_attn(conv1d(o.width, heads.packed(), o, gpt2_start, {heads.packed_shares()})),
         c_proj(conv1d(o.width, o.width, o, residual(o), {{}, heads.query_shares()})),
         dropout(o.dropout) {}
-  Tensor operator()(const Tensor& x) const { return dropout(c_proj(heads(c_attn(x)))); }
+  Tensor operator()(const Tensor& x, const KeyLimits& limits) const {
+    return dropout(c_proj(heads(c_attn(x), limits)));
+  }
   void visit(const StateVisitor& v) {
     heads.visit(v);
     v("c_attn", c_attn, "c_proj", c_proj, "resid_dropout", dropout);
@@ -75,7 +78,7 @@ struct Gpt2Block {
   explicit Gpt2Block(const GptOptions& o)
       : ln_1(norm(o)), attn(o), ln_2(norm(o)), mlp(o.experts == 0 ? Module(Gpt2Mlp(o)) : Module(Gpt2Experts(o))) {}
   Tensor operator()(const Tensor& x) const {
-    const Tensor y = x + attn(ln_1(x));
+    const Tensor y = x + attn(ln_1(x), {{}, field_of(x, "first_keys")});
     return y + mlp(ln_2(y));
   }
   void visit(const StateVisitor& v) { v("ln_1", ln_1, "attn", attn, "ln_2", ln_2, "mlp", mlp); }

@@ -27,7 +27,8 @@ struct GptOptions {
   /// hidden, or its default if 0.
   Index hidden_size() const { return hidden ? hidden : 4 * width; }
 };
-/// ids i64 [N, T] -> logits [N, T, vocabulary]: pre-norm blocks with learned positions. Initialised as GPT-2: normal
+/// ids i64 [N, T] -> logits [N, T, vocabulary]: pre-norm blocks with learned positions. If the ids have a field
+/// "first_keys" (TokensOptions::separator), tokens attend to their own document only. Initialised as GPT-2: normal
 /// with standard deviation 0.02, output layers of residual branches 0.02 / sqrt(2 layers), biases 0. Throws Error for
 /// sizes below 1 and heads that do not divide the width.
 Sequential gpt2(const GptOptions& = {});

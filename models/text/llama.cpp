@@ -4,6 +4,7 @@
 
 #include "framework/layers/experts.h"
 #include "framework/layers/recompute.h"
+#include "framework/tensor/fields.h"
 #include "models/text/arch.h"
 #include "models/text/pretrained.h"
 
@@ -24,9 +25,9 @@ struct LlamaAttention {
         k_proj(projection(o.width, heads.kv_heads() * heads.head_size(), o, {heads.kv_shares()})),
         v_proj(projection(o.width, heads.kv_heads() * heads.head_size(), o, {heads.kv_shares()})),
         o_proj(projection(o.width, o.width, o, {{}, heads.query_shares()})) {}
-  Tensor operator()(const Tensor& x) const {
+  Tensor operator()(const Tensor& x, const KeyLimits& limits) const {
     const Tensor q = rotary(heads.split(q_proj(x))), k = rotary(heads.split(k_proj(x)));
-    return o_proj(heads(q, k, heads.split(v_proj(x))));
+    return o_proj(heads(q, k, heads.split(v_proj(x)), limits));
   }
   void visit(const StateVisitor& v) {
     heads.visit(v);
@@ -58,7 +59,7 @@ struct LlamaBlock {
         input_layernorm(o.width, o.eps),
         post_attention_layernorm(o.width, o.eps) {}
   Tensor operator()(const Tensor& x) const {
-    const Tensor y = x + self_attn(input_layernorm(x));
+    const Tensor y = x + self_attn(input_layernorm(x), {{}, field_of(x, "first_keys")});
     return y + mlp(post_attention_layernorm(y));
   }
   void visit(const StateVisitor& v) {

@@ -30,8 +30,9 @@ struct LlamaOptions {
   Index hidden_size() const { return hidden ? hidden : (width * 8 / 3 + 255) / 256 * 256; }
 };
 /// ids i64 [N, T] -> logits [N, T, vocabulary]: pre-norm blocks of grouped-query attention with rotary positions, and
-/// SwiGLU (arXiv 2002.05202). Weights start normal with standard deviation 0.02. Throws Error for sizes below 1, heads
-/// that do not divide the width, and kv_heads that do not divide heads.
+/// SwiGLU (arXiv 2002.05202). If the ids have a field "first_keys" (TokensOptions::separator), tokens attend to their
+/// own document only. Weights start normal with standard deviation 0.02. Throws Error for sizes below 1, heads that do
+/// not divide the width, and kv_heads that do not divide heads.
 Sequential llama(const LlamaOptions& = {});
 /// The options with the changes of `o`: input {T}, classes and arch. Throws Error for settings that Llama does not
 /// have.

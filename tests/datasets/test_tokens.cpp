@@ -8,6 +8,7 @@
 #include "datasets/core/loader.h"
 #include "datasets/formats/open_dataset.h"
 #include "datasets/text/text_files.h"
+#include "framework/ops/attention.h"
 #include "tests/datasets/texts.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
@@ -274,6 +275,27 @@ TEST_CASE("token files: nanoGPT's and llm.c's, mapped, alone and as shards") {
   CHECK_ERROR(Tokens({.path = folder / "nano.bin", .characters = true}), usage, "text");
 }
 
+TEST_CASE("windows of a text with separators say where each token's document begins in them") {
+  const std::string text = "\nab\nc\n\ndefghijklmnop\n";
+  for (const Windows windows : {Windows::random, Windows::strided}) {
+    const Dataset plain = Tokens({.text = text, .context = 7, .windows = windows}),
+                  data = Tokens({.text = text, .context = 7, .windows = windows, .separator = '\n'});
+    Loader loader(data, {.batch = 2, .shuffle = false, .seed = 3}),
+        same(plain, {.batch = 2, .shuffle = false, .seed = 3});
+    auto other = same.begin();
+    for (Batch& b : loader) {
+      CHECK(b.x.to_vector() == (*other).x.to_vector());
+      ++other;
+      CHECK(b.x.at("first_keys").to_vector() == document_starts(b.x, '\n').to_vector());
+    }
+    CHECK(plain->size() == data->size());
+    CHECK(sample_of(plain, 0).x.fields().empty());
+  }
+  const Sample first =
+      sample_of(Tokens({.text = text, .context = 7, .windows = Windows::strided, .separator = '\n'}), 0);
+  CHECK(first.x.at("first_keys").to_vector<Index>() == Ids{0, 1, 1, 1, 4, 4, 6});
+}
+
 TEST_CASE("token files that are damaged, and options outside their ranges") {
   const test::Temporary folder;
   const auto said = [&](const std::string& bytes) {
@@ -301,6 +323,8 @@ TEST_CASE("token files that are damaged, and options outside their ranges") {
   CHECK_ERROR(Tokens({.text = text, .context = 0}), usage, "text", 0);
   CHECK_ERROR(Tokens({.text = text, .validation = 1}), usage, "text", 1);
   CHECK_ERROR(Tokens({.text = text, .per_epoch = -1}), usage, "text", -1);
+  CHECK_ERROR(Tokens({.text = text, .context = 2, .separator = -2}), usage, "separator", -2, 256);
+  CHECK_ERROR(Tokens({.text = text, .context = 2, .separator = 256}), usage, "separator", 256);
   CHECK_ERROR(Tokens({.text = text, .split = "val"}), usage, "text", "val");
   CHECK_ERROR(Tokens({.text = text, .split = "train", .context = 8}), data, "text", 8);
   CHECK_ERROR(Tokens({.text = text, .tokenizer = character_tokenizer("som"), .context = 2}), data, 3, "U+0065",

@@ -11,6 +11,10 @@ using In = const Inputs&;
 Input counts(Index samples, Index most) {
   return {.shape = {samples}, .draw = InputValues::label, .high = static_cast<double>(most + 1), .grad = false};
 }
+/// Ids of packed documents, below `ids`.
+Input texts(Index samples, Index tokens, Index ids) {
+  return {.shape = {samples, tokens}, .draw = InputValues::label, .high = static_cast<double>(ids), .grad = false};
+}
 
 /// rope_table() where x lies.
 Tensor table_for(const Tensor& x, Index positions, Index width, const RopeOptions& o = {}) {
@@ -83,6 +87,10 @@ std::vector<Case> attention_cases() {
        "attention(x[0], x[1], x[2], causal=True, alibi=True)"},
       {"attention/window", {data({2, 9, 4, 3}), data({2, 9, 2, 3}), data({2, 9, 2, 3})}, [](In x) { return attention(x[0], x[1], x[2], {.causal = true, .window = 4}); },
        "attention(x[0], x[1], x[2], causal=True, window=4)"},
+      {"attention/documents", {data({3, 9, 4, 3}), data({3, 9, 2, 3}), data({3, 9, 2, 3}), texts(3, 9, 2)}, [](In x) { return attention(x[0], x[1], x[2], {.causal = true}, {}, {}, document_starts(x[3], 1)); },
+       "documents(*x, separator=1)"},
+      {"attention/first_keys", {data({2, 9, 4, 3}), data({2, 9, 2, 3}), data({2, 9, 2, 3}), texts(2, 9, 3), counts(2, 9)}, [](In x) { return attention(x[0], x[1], x[2], {.causal = true, .window = 4, .alibi = true, .q_at = 1}, x[4], {}, document_starts(x[3], 1)); },
+       "attention(x[0], x[1], x[2], causal=True, window=4, alibi=True, q_at=1, lengths=x[4], first=document_starts(x[3], 1))"},
       {"attention/dropout", {data(q), data(k), data(k)}, [](In x) { return attention(x[0], x[1], x[2], {.causal = true, .dropout = 0.3, .layer = 5, .q_at = 1}); },
        "attention(x[0], x[1], x[2], causal=True, q_at=1, p=0.3, layer=5)"},
       {"attention/self", {data(q)}, [](In x) { return attention(x[0], x[0], x[0], {.causal = true}); },
@@ -91,6 +99,8 @@ std::vector<Case> attention_cases() {
        "attention(*x[0].split(2, 2), causal=True)", {{1, 1024, 36, 64}}},
       {"attention_packed/grouped", {data({3, 5, 8, 2}), counts(3, 5)}, [](In x) { return attention_packed(x[0], 4, 2, {}, x[1]); },
        "attention(*x[0].split((4, 2, 2), 2), lengths=x[1])"},
+      {"attention_packed/documents", {data({3, 8, 8, 2}), texts(3, 8, 2)}, [](In x) { return attention_packed(x[0], 4, 2, {.causal = true}, {}, document_starts(x[1], 1)); },
+       "documents(*x[0].split((4, 2, 2), 2), x[1], separator=1)"},
       {"attention_packed/dropout", {data({2, 4, 4, 3})}, [](In x) { return attention_packed(x[0], 2, 1, {.dropout = 0.4, .layer = 9}); },
        "attention(*x[0].split((2, 1, 1), 2), p=0.4, layer=9)"},
       {"rope", {data({2, 5, 3, 4})}, [](In x) { return rope(x[0], table_for(x[0], 5, 4)); }, "rope(x[0])", {timed}},

@@ -75,6 +75,20 @@ TEST_CASE("a query's attention does not depend on which others stand beside it, 
   }
 }
 
+TEST_CASE("documents begin after separators") {
+  const auto starts = [](const std::vector<double>& ids, Index separator) {
+    return document_starts(Tensor::of(ids, {1, static_cast<Index>(ids.size())}, DType::i64), separator).to_vector();
+  };
+  CHECK(starts({5, 6, 9, 7, 9, 9, 8}, 9) == std::vector<double>{0, 0, 0, 3, 3, 5, 6});
+  CHECK(starts({9, 6, 5, 9}, 9) == std::vector<double>{0, 1, 1, 1});  // first and last
+  CHECK(starts({5, 6, 7}, 9) == std::vector<double>{0, 0, 0});
+  CHECK(starts({9, 9, 9}, 9) == std::vector<double>{0, 1, 2});
+  CHECK(starts({3}, 3) == std::vector<double>{0});
+  CHECK(document_starts(Tensor::of({{1, 2, 3, 2, 2, 1}}, {2, 3}, DType::i64), 2).to_vector() ==
+        std::vector<double>{0, 0, 2, 0, 1, 2});
+  CHECK(document_starts(Tensor::zeros({0, 3}, DType::i64), 2).shape() == Shape{0, 3});
+}
+
 TEST_CASE("samples draw their own masks of dropout, wherever they are computed") {
   const Index n = 4;
   const auto run = [&](Index from, Index to) {
@@ -128,6 +142,10 @@ TEST_CASE("attention and rope refuse what does not fit, by name") {
   CHECK_ERROR(attention(q, k, k, {.dropout = 1}), usage, 1, 0);
   CHECK_ERROR(attention(q, k, k, {.window = 3}), usage, 3, "causal");
   CHECK_ERROR(attention(q, k, k, {.causal = true, .window = -3}), usage, -3);
+  const Tensor first = Tensor::zeros({2, 5}, DType::i64);
+  CHECK_ERROR(attention(q, k, k, {}, {}, {}, first), usage, "first_keys", "causal");
+  CHECK_ERROR(attention(q, k, k, {.causal = true}, {}, {}, counts({1, 2})), usage, "first_keys", "[2]", "[2, 5]");
+  CHECK_ERROR(document_starts(q, 0), usage, "[2, 5, 4, 3]", "[N, T]");
   CHECK_ERROR(attention_packed(q, 3), usage, "[2, 5, 4, 3]", 9, "[N, T, 9, D]");
   CHECK_ERROR(attention_packed(q, 3, 2), usage, 3, 2);
   CHECK_ERROR(rope(q, rope_table(5, 4)), usage, "[5, 4]", "[2, 5, 4, 3]");

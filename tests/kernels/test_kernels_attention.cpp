@@ -23,7 +23,7 @@ struct Problem {
   Index samples, queries, keys, heads, kv_heads, width;
   AttentionArgs args = {};
   Index k_at = 0, v_at = 0, elements = 0;
-  std::vector<Index> starts = {}, lengths = {}, ids = {};
+  std::vector<Index> starts = {}, lengths = {}, ids = {}, first_keys = {};
 
   void pack_side_by_side() {
     const Index token = (heads + 2 * kv_heads) * width;
@@ -63,6 +63,7 @@ struct Problem {
     all.q_starts = view(starts);
     all.lengths = view(lengths);
     all.samples = view(ids);
+    if (!first_keys.empty()) all.first_keys = View{first_keys.data(), {samples, queries}, DType::i64, cpu()};
     return all;
   }
 };
@@ -110,8 +111,9 @@ struct Row {
       s *= a.args.scale;
       const Index key = part.keys.at(j);
       if (a.args.alibi) s += alibi_slope(head, all) * static_cast<double>(key - position);
-      const bool seen =
-          key < end && (!a.args.causal || key <= position) && (a.args.window == 0 || key > position - a.args.window);
+      const Index first = a.first_keys.empty() ? 0 : a.first_keys[static_cast<std::size_t>(n * a.queries + i)];
+      const bool seen = key < end && (!a.args.causal || key <= position) &&
+                        (a.args.window == 0 || key > position - a.args.window) && key >= first;
       p[static_cast<std::size_t>(j)] = seen ? s : -INFINITY;
       if (seen) m = std::max(m, s);
       const Index queries = part.all_queries ? part.all_queries : a.queries,
@@ -282,46 +284,115 @@ void check_exact(Problem& p, const Numbers& qkv, const Numbers& dout) {
     });
 }
 
+/// A call of all types and teams, beside the definition.
+void check_drawn(Problem& p) {
+  INFO("N " << p.samples << " H " << p.heads << " G " << p.kv_heads << " D " << p.width << " Tq " << p.queries << " Tk "
+            << p.keys << " causal " << p.args.causal << " alibi " << p.args.alibi << " dropout " << p.args.dropout
+            << " q_at " << p.args.q_at << " window " << p.args.window);
+  const Shape rows{p.samples, p.queries, p.heads, p.width};
+  const Numbers qkv = random_numbers(p.elements), dout = random_numbers(rows.numel());
+  const auto expected = naive(p, qkv, dout);
+  for (DType t : all_types) {
+    INFO(name_of(t));
+    Fenced x({p.elements}, t), seed(rows, t);
+    fill(x, qkv);
+    fill(seed, dout);
+    // Nothing of a key that no query sees counts, whatever it is.
+    for (Index n = 0; n < p.samples && !p.lengths.empty(); ++n)
+      for (Index j = p.args.part.keys.before(p.lengths[static_cast<std::size_t>(n)], p.keys); j < p.keys; ++j)
+        for (Index d = 0; d < p.kv_heads * p.width; ++d) {
+          x.set(static_cast<Index>(p.k(n, j, 0)) + d, std::nan(""));
+          x.set(static_cast<Index>(p.v(n, j, 0)) + d, std::nan(""));
+        }
+    std::vector<Numbers> first;
+    on_threads([&](int team) {
+      spoil_scratch();
+      Results r(p, t);
+      run_both(p, x, seed, r);
+      CHECK((r.o.fences_stand() && r.stats.fences_stand() && r.gradients.fences_stand()));
+      const auto got = r.all();
+      if (team == 1) first = got;
+      for (std::size_t k = 0; k < got.size(); ++k) {
+        INFO("output " << k << " on " << team << " threads");
+        const double within = t == DType::f64 ? 1e-13 : t == DType::f32 ? 3e-6 : k == 1 ? 1e-4 : 2e-2;
+        CHECK(apart(got[k], expected[k]) <= within);
+        CHECK(std::memcmp(got[k].data(), first[k].data(), got[k].size() * sizeof(double)) == 0);
+      }
+    });
+  }
+}
+
+/// A first key for each query, ascending: of documents of 1 to `longest` tokens in a text of all queries and keys.
+std::vector<Index> documents(const Problem& p, Index longest) {
+  std::vector<Index> first;
+  for (Index n = 0; n < p.samples; ++n) {
+    Index begin = 0, end = pick(1, longest);
+    for (Index i = 0; i < p.queries; ++i) {
+      const Index position =
+          p.args.q_at + (p.starts.empty() ? 0 : p.starts[static_cast<std::size_t>(n)]) + p.args.part.queries.at(i);
+      while (end <= position) begin = std::exchange(end, end + pick(1, longest));
+      first.push_back(begin);
+    }
+  }
+  return first;
+}
+
 }  // namespace
 
 TEST_CASE("attention equals the definition for random shapes, strides and options, bit for bit on any team") {
   for (int round = 0; round < 60; ++round) {
+    INFO("round " << round);
     Problem p = drawn();
-    INFO("round " << round << ": N " << p.samples << " H " << p.heads << " G " << p.kv_heads << " D " << p.width
-                  << " Tq " << p.queries << " Tk " << p.keys << " causal " << p.args.causal << " alibi " << p.args.alibi
-                  << " dropout " << p.args.dropout << " q_at " << p.args.q_at << " window " << p.args.window);
-    const Shape rows{p.samples, p.queries, p.heads, p.width};
-    const Numbers qkv = random_numbers(p.elements), dout = random_numbers(rows.numel());
-    const auto expected = naive(p, qkv, dout);
-    for (DType t : all_types) {
-      INFO(name_of(t));
-      Fenced x({p.elements}, t), seed(rows, t);
-      fill(x, qkv);
-      fill(seed, dout);
-      // Nothing of a key that no query sees counts, whatever it is.
-      for (Index n = 0; n < p.samples && !p.lengths.empty(); ++n)
-        for (Index j = p.args.part.keys.before(p.lengths[static_cast<std::size_t>(n)], p.keys); j < p.keys; ++j)
-          for (Index d = 0; d < p.kv_heads * p.width; ++d) {
-            x.set(static_cast<Index>(p.k(n, j, 0)) + d, std::nan(""));
-            x.set(static_cast<Index>(p.v(n, j, 0)) + d, std::nan(""));
-          }
-      std::vector<Numbers> first;
-      on_threads([&](int team) {
-        spoil_scratch();
-        Results r(p, t);
-        run_both(p, x, seed, r);
-        CHECK((r.o.fences_stand() && r.stats.fences_stand() && r.gradients.fences_stand()));
-        const auto got = r.all();
-        if (team == 1) first = got;
-        for (std::size_t k = 0; k < got.size(); ++k) {
-          INFO("output " << k << " on " << team << " threads");
-          const double within = t == DType::f64 ? 1e-13 : t == DType::f32 ? 3e-6 : k == 1 ? 1e-4 : 2e-2;
-          CHECK(apart(got[k], expected[k]) <= within);
-          CHECK(std::memcmp(got[k].data(), first[k].data(), got[k].size() * sizeof(double)) == 0);
-        }
-      });
-    }
+    check_drawn(p);
   }
+}
+
+TEST_CASE("a query attends to keys of its document only") {
+  const auto other_cases = std::exchange(engine, std::mt19937_64(28));
+  for (int round = 0; round < 40; ++round) {
+    Problem p = drawn();
+    p.args.causal = true;
+    const Index longest = round % 4 == 0 ? 1 : round % 4 == 1 ? 400 : pick(2, 90);
+    p.first_keys = documents(p, longest);
+    INFO("round " << round << ", documents of up to " << longest);
+    check_drawn(p);
+  }
+  engine = other_cases;
+}
+
+TEST_CASE("a document has the bits that it has alone, and a query those that it has alone") {
+  const auto other_cases = std::exchange(engine, std::mt19937_64(29));
+  for (const DType t : all_types)
+    for (const Index width : {24, 64}) {
+      // Documents begin where tiles of keys do, since the keys of a tile are added in order.
+      const std::vector<Index> begins{0, 96, 288, 384, 400};
+      const Index tokens = begins.back();
+      Fenced q({tokens, width}, t), k({tokens, width}, t), v({tokens, width}, t);
+      for (Fenced* x : {&q, &k, &v}) fill(*x, random_numbers(tokens * width));
+      const auto attend = [&](Index from, Index to, Index key, const std::vector<Index>& first) {
+        const auto part = [&](Fenced& x, Index at, Index end) {
+          return View{x.view().as<char>() + at * width * size_of(t), {1, end - at, 1, width}, t, cpu()};
+        };
+        Fenced o({1, to - from, 1, width}, t), stats({1, 1, to - from, 2}, wide_type(t));
+        AttentionArgs args{.causal = true, .scale = 0.3, .q_at = from - key};
+        if (!first.empty())
+          args.first_keys = View{const_cast<Index*>(first.data() + from), {1, to - from}, DType::i64, cpu()};
+        run<kernel::Attention>(o.view(), stats.view(), part(q, from, to), part(k, key, tokens), part(v, key, tokens),
+                               args);
+        return o.numbers();
+      };
+      std::vector<Index> first;
+      for (std::size_t d = 0; d + 1 < begins.size(); ++d)
+        first.insert(first.end(), static_cast<std::size_t>(begins[d + 1] - begins[d]), begins[d]);
+      const Numbers all = attend(0, tokens, 0, first);
+      const auto rows = [&](Index from, Index to) {
+        return Numbers(all.begin() + from * width, all.begin() + to * width);
+      };
+      for (std::size_t d = 0; d + 1 < begins.size(); ++d)
+        CHECK(attend(begins[d], begins[d + 1], begins[d], {}) == rows(begins[d], begins[d + 1]));
+      for (const Index i : {0, 95, 96, 97, 300, 399}) CHECK(attend(i, i + 1, 0, first) == rows(i, i + 1));
+    }
+  engine = other_cases;
 }
 
 // Text is generated token by token, and evaluated whole.
@@ -408,6 +479,12 @@ TEST_CASE("attention of operands that do not fit is refused by name") {
   CHECK_ERROR(attend(q, k, {.window = 4}), usage, 4, "causal");
   std::vector<Index> two{1, 2, 3};
   CHECK_ERROR(attend(q, k, {.lengths = View{two.data(), {3}, DType::i64, cpu()}}), usage, "i64", "[3]", 2, "[2]");
+  std::vector<Index> first{0, 2, 2, 0, 1, 0};
+  const View starts{first.data(), {2, 3}, DType::i64, cpu()};
+  CHECK_ERROR(attend(q, k, {.first_keys = starts}), usage, "first_keys", "causal");
+  CHECK_ERROR(attend(q, k, {.causal = true, .first_keys = View{two.data(), {3}, DType::i64, cpu()}}), usage, "[3]",
+              "[2, 3]");
+  CHECK_ERROR(attend(q, k, {.causal = true, .first_keys = starts}), usage, 1, 0, "query 2", "sample 1");
 }
 
 TEST_CASE("one query has the bits of the same query among others") {

@@ -130,6 +130,34 @@ TEST_CASE("Llama with rotary positions and grouped heads, tied and not, trains a
   }
 }
 
+TEST_CASE("packed documents train as on one rank, wherever tokens, heads and blocks are") {
+  const auto packed = [] {
+    return Tokens({.text = some_text(3000),
+                   .characters = true,
+                   .context = tokens,
+                   .per_epoch = 43,
+                   .separator = character_tokenizer(some_text(3000)).encode(" ").at(0)});
+  };
+  std::vector<Way> all = some_ways;
+  all.push_back({{{"tensor", 2}}, "tensor"});
+  all.push_back({{{"tensor", 2}}, "tensor(sequence=true)"});
+  for (const char* how : {"mode=gather, cut=zigzag", "mode=ulysses", "mode=ring, cut=striped"})
+    all.push_back({{{"context", 2}}, fmt::format("context({})", how)});
+  all.push_back({{{"context", 2}, {"pipe", 2}}, "pipeline(micro=2) | context(mode=ring, cut=zigzag)"});
+  for (const bool recompute : {false, true}) {
+    GptOptions gpt = small_gpt(0.1);
+    LlamaOptions llama = small_llama(true);
+    gpt.recompute = llama.recompute = recompute;
+    for (TextSetup s : {setup(gpt), setup(llama)}) {
+      s.steps = 6;  // gradients grow after eight steps, and rounding with them
+      const double whole = train_text(s).losses.back();
+      s.data = packed;
+      CHECK(train_text(s).losses.back() != whole);
+      check_ways(s, recompute ? std::vector{all[0], all.back()} : all);
+    }
+  }
+}
+
 TEST_CASE("local SGD that averages in every step trains a GPT as one rank") {
   TextSetup s = setup(small_gpt(0.1));
   s.optimizer_config = Sgd{.lr = linear(0.01, 0.3, 6), .weight_decay = 0.1};

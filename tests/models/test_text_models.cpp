@@ -8,6 +8,7 @@
 #include "framework/io/onnx/onnx.h"
 #include "framework/io/weights.h"
 #include "framework/layers/inference.h"
+#include "models/text/bert.h"
 #include "models/text/pretrained.h"
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
@@ -216,6 +217,33 @@ TEST_CASE("logits behind a KvCache are those of the whole text, however it is cu
       }
     }
   }
+}
+
+TEST_CASE("tokens of a packed text see their own document only") {
+  const Inference inference;
+  const std::vector<std::pair<Module, bool>> models{{gpt2(tiny_gpt), false}, {llama(tiny_llama), true}};
+  std::vector<double> one, other;  // documents of 5, 1 and 6 tokens, which end with 28
+  for (int i = 0; i < 12; ++i) one.push_back(i == 4 || i == 5 ? 28 : i * 7 % 28);
+  other = one;
+  for (std::size_t i = 0; i < 4; ++i) other[i] = 27 - one[i];
+  const auto ids = [](const std::vector<double>& of) { return Tensor::of(of, {1, std::ssize(of)}, DType::i64); };
+  for (const auto& [model, rotates] : models) {
+    const auto logits = [&, &model = model](const std::vector<double>& text, bool documents) {
+      const Tensor x = ids(text);
+      return model(documents ? x.with("first_keys", document_starts(x, 28)) : x);
+    };
+    const Tensor packed = logits(one, true);
+    CHECK(slice(packed, 1, 0, 5).to_vector() == slice(logits(one, false), 1, 0, 5).to_vector());
+    CHECK(slice(packed, 1, 5, 12).to_vector() == slice(logits(other, true), 1, 5, 12).to_vector());
+    CHECK(slice(packed, 1, 5, 12).to_vector() != slice(logits(one, false), 1, 5, 12).to_vector());
+    if (!rotates) continue;  // learned positions of a document alone are others
+    const std::vector<double> last(one.begin() + 6, one.end());
+    CHECK(test::distance(slice(packed, 1, 6, 12).to_vector(), logits(last, false).to_vector()) < 1e-5);
+  }
+  const Tensor x = ids(one);
+  CHECK_ERROR(bert({.layers = 1, .heads = 2, .width = 16, .positions = 12, .vocabulary = 29})(
+                  x.with("first_keys", document_starts(x, 28))),
+              usage, "first_keys", "causal");
 }
 
 TEST_CASE("onnxruntime computes Hugging Face's logits from our ONNX files") {

@@ -96,7 +96,7 @@ def alibi_slopes(heads):
     return slopes + ([] if power == heads else alibi_slopes(2 * power)[::2][: heads - power])
 
 
-def attention(q, k, v, causal=False, scale=None, alibi=False, q_at=0, lengths=None, starts=None, p=0, layer=0, window=0):
+def attention(q, k, v, causal=False, scale=None, alibi=False, q_at=0, lengths=None, starts=None, p=0, layer=0, window=0, first=None):
     """With the whole matrix of scores. A query that sees no key gets zeros."""
     (n, queries, heads, width), (keys, groups) = q.shape, k.shape[1:3]
     k, v = (t.repeat_interleave(heads // groups, 2) for t in (k, v))
@@ -108,6 +108,8 @@ def attention(q, k, v, causal=False, scale=None, alibi=False, q_at=0, lengths=No
     seen = distance <= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
     if window:
         seen = seen & (distance > -window)
+    if first is not None:
+        seen = seen & (torch.arange(keys) >= first[:, None, :, None])
     if lengths is not None:
         seen = seen & (torch.arange(keys) < lengths[:, None])[:, None, None]
     weights = scores.masked_fill(~seen, -1e300).softmax(-1) * seen
@@ -119,6 +121,22 @@ def sdpa(q, k, v, causal=False):
     q, k, v = (t.transpose(1, 2) for t in (q, k.repeat_interleave(q.shape[2] // k.shape[2], 2), v.repeat_interleave(q.shape[2] // v.shape[2], 2)))
     public = getattr(F, "scaled_dot_product_attention", None)
     y = public(q, k, v, is_causal=causal) if public else F._scaled_dot_product_attention(q, k, v, is_causal=causal)[0]
+    return y.transpose(1, 2)
+
+
+def document_starts(ids, separator):
+    ends = (ids == separator).long().cumsum(1)
+    document = torch.cat((torch.zeros_like(ids[:, :1]), ends[:, :-1]), 1)
+    return (document[:, :, None] > document[:, None]).sum(2)
+
+
+def documents(q, k, v, ids, separator):
+    """PyTorch's own, with a mask of the pairs of one document."""
+    begins = document_starts(ids, separator)
+    mask = (begins[:, :, None] == begins[:, None]).tril()[:, None]
+    q, k, v = (t.transpose(1, 2) for t in (q, k.repeat_interleave(q.shape[2] // k.shape[2], 2), v.repeat_interleave(q.shape[2] // v.shape[2], 2)))
+    public = getattr(F, "scaled_dot_product_attention", None)
+    y = public(q, k, v, attn_mask=mask) if public else F._scaled_dot_product_attention(q, k, v, attn_mask=mask)[0]
     return y.transpose(1, 2)
 
 

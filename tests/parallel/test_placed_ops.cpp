@@ -218,7 +218,8 @@ TEST_CASE("operands that are each divided into uneven shares") {
 /// Attention of tokens that ranks divide: the largest deviations of the result, dq, dk and dv from those of one rank,
 /// which computes in another type if one is given.
 std::array<double, 4> context_deviations(Mesh& mesh, ContextMode mode, ContextCut cut, DType type, Index groups,
-                                         const AttentionOptions& o, std::optional<DType> exact = {}) {
+                                         const AttentionOptions& o, std::optional<DType> exact = {},
+                                         const Tensor& ids = {}) {
   const std::vector<std::string> axes{"context"};
   const auto grid = std::make_shared<const Grid>(
       mesh, axes, axes, Grid::Roles{.context = "context", .context_mode = mode, .context_cut = cut});
@@ -232,12 +233,13 @@ std::array<double, 4> context_deviations(Mesh& mesh, ContextMode mode, ContextCu
   }
   const Tensor lengths = Tensor::of({{10, 7}}, {2}, DType::i64), seed = normal({2, 10, 6, 8}, 0, 1, 9).to(type);
   const auto lie = [&](const Tensor& x) { return relayout(x, *ShardSpec::make(grid, x.shape(), over({{1, 0}}))); };
-  const auto attend = [&](const auto& at) {  // dropout counts the calls of a pass
+  const auto attend = [&](const auto& at, const Tensor& text) {  // dropout counts the calls of a pass
     const StepScope scope(a_pass(2));
-    return gathered(attention(at(0), at(1), at(2), o, lengths));
+    const Tensor first = text ? document_starts(text, 0) : Tensor();
+    return gathered(attention(at(0), at(1), at(2), o, lengths, {}, first));
   };
-  const Tensor y = attend([&](std::size_t i) { return whole[i]; }),
-               got = attend([&](std::size_t i) { return lie(leaves[i]); });
+  const Tensor y = attend([&](std::size_t i) { return whole[i]; }, ids),
+               got = attend([&](std::size_t i) { return lie(leaves[i]); }, ids ? lie(ids) : ids);
   y.backward(seed.to(y.dtype()));
   leave_nan();
   got.backward(seed);
@@ -275,6 +277,63 @@ TEST_CASE("attention of divided tokens has the bits of one rank, or is as near i
           }
           return 1;
         }));
+}
+
+TEST_CASE("attention inside documents has the bits of one rank, wherever these begin") {
+  // Separators: first, last, of documents of one token, none, and in different places of the samples.
+  std::vector<std::vector<double>> texts{{0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                                         {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 0}};
+  std::mt19937_64 draws(5);
+  texts.emplace_back();
+  for (int i = 0; i < 20; ++i) texts.back().push_back(static_cast<double>(draws() % 4));
+  for (const int ranks : {2, 3, 5, 7})
+    for (const Index groups : {6, 2, 1})
+      CHECK_NOTHROW(on_mesh({{"context", ranks}}, [&](Mesh& mesh) {
+        for (const auto& text : texts)
+          for (const AttentionOptions& o :
+               {AttentionOptions{.causal = true}, AttentionOptions{.causal = true, .dropout = 0.3, .alibi = true},
+                AttentionOptions{.causal = true, .window = 3}})
+            for (const ContextCut cut : {ContextCut::contiguous, ContextCut::zigzag, ContextCut::striped}) {
+              const auto judge = [&](ContextMode mode, std::size_t exact) {
+                const auto most = context_deviations(mesh, mode, cut, DType::f64, groups, o, {},
+                                                     Tensor::of(text, {2, 10}, DType::i64));
+                for (std::size_t i = 0; i < 4; ++i)
+                  check(most[i] <= (i < exact ? 0 : 1e-14), "test",
+                        "{} {} of {} ranks, {} groups: result {} deviates by {}", to_string(mode), to_string(cut),
+                        ranks, groups, i, most[i]);
+              };
+              judge(ContextMode::gather, 2);
+              if (ranks <= 6) judge(ContextMode::ulysses, ranks <= groups ? 4 : 2);
+              judge(ContextMode::ring, 0);
+            }
+        return 1;
+      }));
+}
+
+TEST_CASE("heads that ranks divide attend inside documents") {
+  CHECK_NOTHROW(on_mesh({{"rows", 2}, {"tensor", 2}}, [](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    const AttentionOptions causal{.causal = true};
+    for (const Index groups : {1, 2}) {
+      const Index heads = 4 + 2 * groups;
+      const Tensor x = uniform({4, 6, heads, 4}, -1, 1, 1, DType::f64),
+                   ids = remainder(integers({4, 6}, 3), 3).to(DType::i64);
+      for (const Placements& lies :
+           {over({{2, 1}}), over({{0, 0}, {2, 1}}), over({{1, 0}, {2, 1}}), over({{0, 0}, {1, 1}})}) {
+        const auto attend = [&](const Tensor& qkv, const Tensor& text) {
+          return gathered(attention_packed(qkv, 4, groups, causal, {}, document_starts(text, 0)));
+        };
+        Tensor whole = x.clone().require_grad(), parts = x.clone().require_grad();
+        const Tensor y = attend(whole, ids), dy = integers(y.shape(), 2);
+        const Tensor z = attend(relayout(parts, *ShardSpec::make(grid, x.shape(), lies)), ids);
+        same(z, y, "result", 1e-12);
+        y.backward(dy);
+        z.backward(dy);
+        same(parts.grad(), whole.grad(), "gradient", 1e-12);
+      }
+    }
+    return 1;
+  }));
 }
 
 /// Of each rank: the tokens that it has, ascending.

@@ -121,6 +121,7 @@ OpenOptions open_options(const TrainerOptions& c) {
           .tokenizer = c.data.tokenizer,
           .validation = c.data.validation,
           .windows = c.data.windows,
+          .separator = c.data.separator,
           .synthetic = {.size = c.data.synthetic_size,
                         .shape = usual.input,
                         .classes = usual.classes,

@@ -49,7 +49,8 @@ struct TrainerOptions {
     std::int64_t classes = 0;            ///< tar: OpenOptions::classes; 0: the training shards' largest label plus one
     std::string tokenizer = "bytes";     ///< text: OpenOptions::tokenizer
     std::int64_t context = 0,            ///< text: tokens of a sample; 0: arch.positions, or the model's usual
-        windows = 0;                     ///< text: OpenOptions::windows, samples of an epoch; 0: tokens / context
+        windows = 0,                     ///< text: OpenOptions::windows, samples of an epoch; 0: tokens / context
+        separator = -1;                  ///< text: OpenOptions::separator, id at the end of a document; -1: none
     double validation = 0.1;             ///< text: OpenOptions::validation, in [0, 1)
     /// Of phantoms and volumes; see PhantomsOptions and VolumePairsOptions.
     std::string task = "segment";           ///< segment or denoise: VolumeTask

@@ -16,9 +16,9 @@ std::string counted(Graph& g, Index count, int axis, Index from = 0) {
   for (Index i = 0; i < count; ++i) values.push_back(static_cast<double>(from + i));
   return g.constant(Tensor::of(values, shape, DType::i64));
 }
-/// i64 [N] as [N, 1, 1, 1].
-std::string per_sample(Graph& g, const TracedOp& t, std::size_t input) {
-  return g.node("Reshape", {g.value(t, input).name, g.constant(Ints{-1, 1, 1, 1})});
+/// i64 [N] as [N, 1, 1, 1], or [N, T] as [N, 1, T, 1].
+std::string per_sample(Graph& g, const TracedOp& t, std::size_t input, Index tokens = 1) {
+  return g.node("Reshape", {g.value(t, input).name, g.constant(Ints{-1, 1, tokens, 1})});
 }
 
 /// The keys that a query attends to: a bool that broadcasts to [N, H, Tq, Tk]; "": all keys. Axes have their traced
@@ -31,6 +31,8 @@ std::string visible(Graph& g, const TracedOp& t, const AttentionOptions& o) {
     if (t.inputs[4]) position = g.node("Add", {position, per_sample(g, t, 4)});
     seen = g.node("LessOrEqual", {counted(g, keys, 3), position});
     if (o.window > 0) seen = g.node("And", {seen, g.node("Less", {position, counted(g, keys, 3, o.window)})});
+    if (t.inputs[5])
+      seen = g.node("And", {seen, g.node("LessOrEqual", {per_sample(g, t, 5, queries), counted(g, keys, 3)})});
   }
   if (!t.inputs[3]) return seen;
   const std::string counts = g.node("Less", {counted(g, keys, 3), per_sample(g, t, 3)});

@@ -23,7 +23,7 @@ struct Problem {
   Index samples, queries, keys, heads, kv_heads, width;
   AttentionArgs args = {};
   Index k_at = 0, v_at = 0, elements = 0;
-  Array starts = {}, lengths = {}, ids = {};
+  Array starts = {}, lengths = {}, ids = {}, first_keys = {};
 
   void pack_side_by_side() {
     const Index token = (heads + 2 * kv_heads) * width;
@@ -63,12 +63,14 @@ struct Results {
 template <class There>
 void run_both(DeviceKind kind, const Problem& p, There there, Results& r, Array& qkv, Array& dout) {
   AttentionArgs args = p.args;
-  auto starts = p.starts, lengths = p.lengths, ids = p.ids;
-  const auto starts_there = there(starts), lengths_there = there(lengths), ids_there = there(ids), in = there(qkv),
-             seed = there(dout), o = there(r.o), stats = there(r.stats), out = there(r.gradients);
+  auto starts = p.starts, lengths = p.lengths, ids = p.ids, first_keys = p.first_keys;
+  const auto starts_there = there(starts), lengths_there = there(lengths), ids_there = there(ids),
+             first_there = there(first_keys), in = there(qkv), seed = there(dout), o = there(r.o),
+             stats = there(r.stats), out = there(r.gradients);
   args.q_starts = starts_there.view();
   args.lengths = lengths_there.view();
   args.samples = ids_there.view();
+  args.first_keys = first_there.view();
   const auto part = [&](const View& all, Index from, Index tokens, Index heads) {
     return View{all.as<char>() + from * size_of(all.dtype), {p.samples, tokens, heads, p.width}, all.dtype, all.device};
   };
@@ -196,6 +198,32 @@ TEST_CASE("attention on a device equals the CPU's for random shapes and options"
       Array qkv = filled({p.elements}, t, false), dout = filled({p.samples, p.queries, p.heads, p.width}, t, false);
       check_near(p, qkv, dout);
     }
+}
+
+TEST_CASE("on a device a query attends to keys of its document only") {
+  if (no_device()) return;
+  const auto other_cases = std::exchange(engine, std::mt19937_64(28));
+  for (DType t : device_types)
+    for (int round = 0; round < 30; ++round) {
+      Problem p = drawn();
+      p.args.causal = true;
+      const Index longest = round % 4 == 0 ? 1 : round % 4 == 1 ? 200 : pick(2, 60);
+      p.first_keys = Array({p.samples, p.queries}, DType::i64);
+      for (Index n = 0; n < p.samples; ++n) {
+        Index begin = 0, end = pick(1, longest);
+        for (Index i = 0; i < p.queries; ++i) {
+          const Index start = p.starts.shape.rank() > 0 ? static_cast<Index>(p.starts.get(n)) : 0;
+          while (end <= p.args.q_at + start + p.args.part.queries.at(i))
+            begin = std::exchange(end, end + pick(1, longest));
+          p.first_keys.set(n * p.queries + i, static_cast<double>(begin));
+        }
+      }
+      INFO(name_of(t) << " round " << round << ": N " << p.samples << " H " << p.heads << " G " << p.kv_heads << " D "
+                      << p.width << " Tq " << p.queries << " Tk " << p.keys << " documents of up to " << longest);
+      Array qkv = filled({p.elements}, t, false), dout = filled({p.samples, p.queries, p.heads, p.width}, t, false);
+      check_near(p, qkv, dout);
+    }
+  engine = other_cases;
 }
 
 TEST_CASE("attention of whole numbers on a device is exact") {
