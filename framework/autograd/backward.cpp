@@ -80,7 +80,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void run_half(int at, const BackwardFn& half, const Tensor& dy, bool last);
   void compute_half(int at, const BackwardFn& half, const Tensor& dy);
   void settle(int at, bool last);
-  void run_deferred(int at, const BackwardFn& half, const Tensor& dy);
+  void run_later(int at, const BackwardFn& half, const Tensor& dy);
+  bool completes_wait(const Entry& e) const;
+  void run_kept();
   void contribute(int at, Tensor gradient);
   Gradients::Target target(int at);
   void complete(int at);
@@ -91,8 +93,9 @@ class Session : public std::enable_shared_from_this<Session> {
   std::map<const Node*, Tensor>* captured_ = nullptr;  // null: gradients go to leaves
   std::vector<Entry> entries_;                         // by falling sequence
   std::vector<int> edges_;           // entry index; ~index once given a gradient; none when settled or not wanted
-  std::vector<int> ready_;           // nodes that a deferred half has completed
-  bool walked_ = false;              // all nodes but deferred halves have run
+  std::size_t next_ = 0;             // entries before it have run, but for deferred and kept halves
+  std::vector<int> ready_;           // of these, those that a deferred or kept half has completed
+  std::function<void()> kept_;       // a weights half, until the next op that waits for messages; empty: none
   std::vector<LeafState*> claimed_;  // leaves that this backward has claimed; owned by entries_
 };
 
@@ -104,6 +107,7 @@ class Session::Half final : public Gradients {
   void set_grad(int i, Tensor gradient) override {
     if (needs_grad(i)) session_.contribute(take(i), std::move(gradient));
   }
+  void run_kept() override { session_.run_kept(); }
 
  private:
   int& edge(int i) const {
@@ -205,14 +209,15 @@ void Session::run(std::span<const Tensor> roots, std::span<const Tensor> seeds) 
     contribute(static_cast<int>(at - entries_.begin()), seeds[r]);
     complete(static_cast<int>(at - entries_.begin()));
   }
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (entries_[i].pending == 0) process(static_cast<int>(i));
-  walked_ = true;
+  for (; next_ < entries_.size(); ++next_)
+    if (entries_[next_].pending == 0) process(static_cast<int>(next_));
+  run_kept();
 }
 
 void Session::process(int at) {
   Entry& e = entries_[static_cast<std::size_t>(at)];
   Node& node = *e.node;
+  if (!node.backward.waits) run_kept();
   if (captured_)
     if (const auto at = captured_->find(&node); at != captured_->end()) at->second = e.grad;
   if (node.leaf) return;
@@ -225,8 +230,9 @@ void Session::process(int at) {
   Tensor dy = std::exchange(e.grad, {});
   if (node.watched && hooks_ && dy) dy = node.watched->see(std::move(dy));
   if (!dy) return run_half(at, {}, dy, true);
-  const bool two = backward.weights != nullptr, at_once = deferred_ == nullptr || walked_;
-  if (two && at_once && backward.inputs && node.device.kind != DeviceKind::cpu) {  // which may do both at once
+  const bool two = backward.weights != nullptr, at_once = deferred_ == nullptr || next_ == entries_.size();
+  const bool keep = two && at_once && completes_wait(e);
+  if (two && at_once && !keep && backward.inputs && node.device.kind != DeviceKind::cpu) {  // which may do both at once
     runtime(node.device.kind)
         .fork_join(
             node.device, [&] { compute_half(at, backward.inputs, dy); },
@@ -238,9 +244,26 @@ void Session::process(int at) {
   if (!two) return;
   const auto edges = std::span(edges_).subspan(static_cast<std::size_t>(e.first), static_cast<std::size_t>(e.edges));
   if (std::none_of(edges.begin(), edges.end(), [](int edge) { return edge >= 0; })) return;
-  if (at_once) return run_half(at, backward.weights, dy, true);
-  deferred_->push(
-      [self = shared_from_this(), at, dy, half = std::move(backward.weights)] { self->run_deferred(at, half, dy); });
+  if (at_once && !keep) return run_half(at, backward.weights, dy, true);
+  auto later = [self = keep ? nullptr : shared_from_this(), this, at, dy, half = std::move(backward.weights)] {
+    run_later(at, half, dy);
+  };
+  if (keep)
+    kept_ = std::move(later);
+  else
+    deferred_->push(std::move(later));
+}
+
+/// Whether an input waits for nothing but e, and then for messages.
+bool Session::completes_wait(const Entry& e) const {
+  return std::any_of(edges_.begin() + e.first, edges_.begin() + e.first + e.edges, [&](int edge) {
+    if (edge < 0) return false;
+    const Entry& input = entries_[static_cast<std::size_t>(edge)];
+    return input.node->backward.waits && input.pending == 1;
+  });
+}
+void Session::run_kept() {
+  if (kept_) std::exchange(kept_, {})();
 }
 
 void Session::run_half(int at, const BackwardFn& half, const Tensor& dy, bool last) {
@@ -268,13 +291,14 @@ void Session::settle(int at, bool last) {
   }
 }
 
-void Session::run_deferred(int at, const BackwardFn& half, const Tensor& dy) {
+void Session::run_later(int at, const BackwardFn& half, const Tensor& dy) {
   run_half(at, half, dy, true);
   while (!ready_.empty()) {
     const int next = ready_.back();
     ready_.pop_back();
     process(next);
   }
+  run_kept();
 }
 
 void Session::complete(int at) {
@@ -282,7 +306,7 @@ void Session::complete(int at) {
   if (--e.pending > 0) return;
   if (e.node->leaf && !captured_)
     fire(at);
-  else if (walked_)
+  else if (static_cast<std::size_t>(at) < next_)
     ready_.push_back(at);
 }
 void Session::fire(int at) {

@@ -33,6 +33,8 @@ class Gradients {
   /// Passes a finished gradient. Throws Error unless it has the input's shape and dtype. Inputs may share one: it is
   /// written to only if uniquely owned. Ignored if needs_grad(i) is false.
   virtual void set_grad(int i, Tensor gradient) = 0;
+  /// Runs the weights halves that were kept for this op (Backward::waits). Call it while messages travel.
+  virtual void run_kept() = 0;
 };
 /// Computes input i's gradient by write(target), which overwrites target. Adds through a temporary if necessary.
 template <class F>
@@ -52,6 +54,9 @@ using BackwardFn = std::function<void(const Tensor& dy, Gradients&)>;
 struct Backward {
   BackwardFn inputs;        ///< gradients of activations (of all inputs, for ops without weights)
   BackwardFn weights = {};  ///< gradients of weights; may run later than inputs
+  /// inputs waits for messages. An op with a weights half that gives this one the last part of its gradient runs that
+  /// half in Gradients::run_kept(), or else after this op.
+  bool waits = false;
 };
 
 /// Weight halves that backward() deferred, in order.

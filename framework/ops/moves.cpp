@@ -127,19 +127,25 @@ class Move {
   std::size_t ranks() const { return line_.ranks.size(); }
 
   /// Calls put(rank, values, from, to, box) for all boxes that this rank gets, its own first: copy_box()'s arguments.
+  /// meanwhile: may compute while the messages travel; null: nothing.
   template <class F>
-  void run(const Tensor& x, const char* move, F&& put) const {
-    const NamedRange range(move);
-    const MemoryScope scope(MemoryKind::packed);
+  void run(const Tensor& x, const char* move, F&& put, Gradients* meanwhile = nullptr) const {
     std::vector<Tensor> arriving, leaving;
     std::vector<RankMesh::Wait> waits;
-    for (const auto& [message, rank] : messages(x, way_.recvs, arriving)) waits.push_back(mesh_.recv(message, rank));
-    const auto sends = messages(x, way_.sends, leaving);
-    for (std::size_t i = 0; i < leaving.size(); ++i) {
-      const Box& box = way_.sends[i].box;
-      copy_box(leaving[i], box.at, x, from_at_[way_.from[i]], box);
+    {
+      const NamedRange range(move);
+      const MemoryScope scope(MemoryKind::packed);
+      for (const auto& [message, rank] : messages(x, way_.recvs, arriving)) waits.push_back(mesh_.recv(message, rank));
+      const auto sends = messages(x, way_.sends, leaving);
+      for (std::size_t i = 0; i < leaving.size(); ++i) {
+        const Box& box = way_.sends[i].box;
+        copy_box(leaving[i], box.at, x, from_at_[way_.from[i]], box);
+      }
+      for (const auto& [message, rank] : sends) waits.push_back(mesh_.send(message, rank));
     }
-    for (const auto& [message, rank] : sends) waits.push_back(mesh_.send(message, rank));
+    if (meanwhile) meanwhile->run_kept();
+    const NamedRange range(move);
+    const MemoryScope scope(MemoryKind::packed);
     for (std::size_t i = 0; i < from_.size(); ++i)
       for (std::size_t k = 0; k < to_.size(); ++k)
         if (const Box box = intersect(from_[i], to_[k]); !box.empty()) put(me(), x, from_at_[i], to_at_[k], box);
@@ -217,6 +223,11 @@ Tensor gathered(const Tensor& x) {
 
 namespace {
 
+/// The backward of an op whose gradient is summed over ranks. While the sum travels, a product that read the op's
+/// result computes its gradient of weights. The products themselves are not cut into pieces that travel one by one:
+/// on the CPU the bits of a row depend on the number of rows.
+Backward travelling_sum(BackwardFn sum) { return {.inputs = std::move(sum), .waits = true}; }
+
 /// The last results of replicated() and collected() on this thread. Ops that read one tensor (queries, keys and values)
 /// share a result, so that one move serves all of them, and one sum their gradients.
 struct Shared {
@@ -260,12 +271,14 @@ Tensor replicated(const Tensor& x, const ShardSpec::Mesh& mesh, AxisMask axes) {
   return shared_result(x, *mesh, axes, 0, [&] {
     Tensor y = x.detach();
     y.impl()->batch = x.impl()->batch;
-    return record("replicated", std::move(y), {x}, [mesh, axes](const Tensor& dy, Gradients& g) {
-      if (!g.needs_grad(0)) return;
-      Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
-      mesh->sum(sum, axes);
-      g.set_grad(0, std::move(sum));
-    });
+    return record("replicated", std::move(y), {x}, travelling_sum([mesh, axes](const Tensor& dy, Gradients& g) {
+                    if (!g.needs_grad(0)) return;
+                    Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
+                    const RankMesh::Wait wait = mesh->start_sum(sum, axes);
+                    g.run_kept();
+                    wait();
+                    g.set_grad(0, std::move(sum));
+                  }));
   });
 }
 
@@ -280,20 +293,22 @@ Tensor summed(const Tensor& x, const RankMesh& mesh, AxisMask axes) {
 namespace {
 
 /// This rank's part of the sum of the ranks' blocks, which are added in the order of the ranks.
-Tensor scattered_sum(const Tensor& x, const ShardSpec& have, const ShardSpec& want) {
+Tensor scattered_sum(const Tensor& x, const ShardSpec& have, const ShardSpec& want, Gradients* meanwhile = nullptr) {
   const Move move(have, want, want.placements().axes() & ~have.placements().axes());
   const Shape part = want.block();
   std::vector<Tensor> terms(move.ranks());
-  move.run(x, move_scatter,
-           [&](std::size_t rank, const Tensor& values, const Shape& from, const Shape& to, const Box& box) {
-             Tensor& term = terms[rank];
-             if (rank != move.me() && values.shape() == part) {
-               term = values;
-               return;
-             }
-             if (!term) term = Tensor::empty(part, x.dtype(), x.device());
-             copy_box(term, to, values, from, box);
-           });
+  move.run(
+      x, move_scatter,
+      [&](std::size_t rank, const Tensor& values, const Shape& from, const Shape& to, const Box& box) {
+        Tensor& term = terms[rank];
+        if (rank != move.me() && values.shape() == part) {
+          term = values;
+          return;
+        }
+        if (!term) term = Tensor::empty(part, x.dtype(), x.device());
+        copy_box(term, to, values, from, box);
+      },
+      meanwhile);
   if (part.numel() == 0) return Tensor::empty(part, x.dtype(), x.device());  // no rank sends it
   for (std::size_t i = 1; i < terms.size(); ++i) add_into(terms[0], terms[i]);
   return terms[0];
@@ -321,12 +336,13 @@ Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes) {
     const Tensor in = plain(x);
     Tensor y = moved(in, *have, to);
     if (!needs_record("collected", y, {&in})) return y;
-    return record("collected", std::move(y), {in}, [have, want, rest = axes & ~travel](const Tensor& dy, Gradients& g) {
-      if (!g.needs_grad(0)) return;
-      Tensor sum = rest == 0 || is_uniquely_owned(dy) ? dy : dy.clone();
-      have->mesh().sum(sum, rest);
-      g.set_grad(0, scattered_sum(sum, *want, *have));
-    });
+    return record("collected", std::move(y), {in},
+                  travelling_sum([have, want, rest = axes & ~travel](const Tensor& dy, Gradients& g) {
+                    if (!g.needs_grad(0)) return;
+                    Tensor sum = rest == 0 || is_uniquely_owned(dy) ? dy : dy.clone();
+                    have->mesh().sum(sum, rest);
+                    g.set_grad(0, scattered_sum(sum, *want, *have, &g));
+                  }));
   });
 }
 

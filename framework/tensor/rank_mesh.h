@@ -83,12 +83,13 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   /// The ranks that differ from this one along `axes` only.
   Line line(AxisMask axes) const;
 
-  /// All-reduce: x = the sum over the ranks of line(axes), in place. Collective.
-  virtual void sum(const View& x, AxisMask axes) const = 0;
-  /// A message in progress: call it once; it returns when the tensor may be used.
+  /// A message or sum in progress: call it once; it returns when the tensor may be used.
   using Wait = std::function<void()>;
-  virtual Wait send(const Tensor& x, int rank) const = 0;     ///< to another rank
-  virtual Wait recv(const Tensor& into, int rank) const = 0;  ///< from another rank
+  /// Starts an all-reduce: x = the sum over the ranks of line(axes), in place. Collective.
+  virtual Wait start_sum(const View& x, AxisMask axes) const = 0;
+  void sum(const View& x, AxisMask axes) const { start_sum(x, axes)(); }  ///< start_sum(), and waits for it
+  virtual Wait send(const Tensor& x, int rank) const = 0;                 ///< to another rank
+  virtual Wait recv(const Tensor& into, int rank) const = 0;              ///< from another rank
   /// The ranks of line(axes) for the statistics of a batch norm. outer: further ranks, of which each belongs to such a
   /// line; null: none.
   virtual std::shared_ptr<const NormRanks> norm_ranks(AxisMask axes, std::shared_ptr<const NormRanks> outer) const = 0;

@@ -1,6 +1,7 @@
 #include "parallel/split/grid.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "framework/tensor/launch.h"
 #include "kernels/core/runtime.h"
@@ -41,14 +42,18 @@ Grid::Grid(Mesh& mesh, const Chosen& chosen) : RankMesh(chosen.axes, chosen.role
   if (!all.empty()) comm_ = mesh.comm(all).split(0, mesh.index(all));
 }
 
-void Grid::sum(const View& x, AxisMask axes) const {
-  if (x.numel() == 0 || axes == 0) return;
+RankMesh::Wait Grid::start_sum(const View& x, AxisMask axes) const {
+  if (x.numel() == 0 || axes == 0) return [] {};
   const MemoryScope packed(MemoryKind::packed);
   const Tensor sum = Tensor::empty(x.shape, x.dtype, x.device);
   copy_block(sum, x);
-  for (int i = 0; i < this->axes(); ++i)
-    if (axes >> i & 1) along(i).all_reduce(sum).wait();
-  copy_block(x, sum);
+  const int first = std::countr_zero(axes);
+  return [this, x, sum, first, axes, work = along(first).all_reduce(sum)]() mutable {
+    work.wait();
+    for (int i = first + 1; i < this->axes(); ++i)
+      if (axes >> i & 1) along(i).all_reduce(sum).wait();
+    copy_block(x, sum);
+  };
 }
 
 RankMesh::Wait Grid::send(const Tensor& x, int rank) const { return waiting_for(comm().send(x, rank)); }

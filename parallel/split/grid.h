@@ -26,7 +26,7 @@ class Grid final : public RankMesh {
   Grid(Mesh& mesh, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes)
       : Grid(mesh, axes, grad_reduce_axes, Roles{}) {}  ///< without such axes
 
-  void sum(const View&, AxisMask axes) const override;
+  Wait start_sum(const View&, AxisMask axes) const override;
   Wait send(const Tensor&, int rank) const override;
   Wait recv(const Tensor&, int rank) const override;
   std::shared_ptr<const NormRanks> norm_ranks(AxisMask, std::shared_ptr<const NormRanks> outer) const override;

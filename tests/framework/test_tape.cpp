@@ -166,6 +166,49 @@ TEST_CASE("deferred weight halves give the same, later, with their hooks") {
   }
 }
 
+TEST_CASE("a weights half runs while the op that it waits for waits for messages") {
+  for (const DType data : {DType::f64, DType::bf16})  // bf16: the weight's gradient passes a recorded cast
+    for (const bool asks : {true, false}) {
+      std::vector<std::string> log;
+      Tensor w = Tensor::of(Values{1, 2, 3, 4}, {2, 2}, DType::f64), x = Tensor::of(Values{1, -2}, {1, 2}, data);
+      w.require_grad();
+      x.require_grad();
+      add_grad_hook(w, [&](const Tensor&) { log.push_back("weight"); });
+      const auto travels = [&](const Tensor& t) {
+        return record("travels", t.detach(), {t},
+                      Backward{.inputs =
+                                   [&](const Tensor& dy, Gradients& g) {
+                                     log.push_back("starts");
+                                     if (asks) g.run_kept();
+                                     log.push_back("ends");
+                                     g.set_grad(0, dy);
+                                   },
+                               .waits = true});
+      };
+      const Tensor in = travels(scale(x, 1));
+      const Tensor y = sum(add(linear(in, w), linear(in, w))), seed = Tensor::full({}, 1, data);
+      on_grad(in, [&](const Tensor& dy) {
+        log.push_back("input");
+        return dy;
+      });
+      backward({&y, 1}, {&seed, 1}, {.retain_graph = true});
+      const std::vector<std::string> first = asks ? std::vector<std::string>{"input", "starts", "weight", "ends"}
+                                                  : std::vector<std::string>{"input", "starts", "ends", "weight"};
+      CHECK(log == first);
+      CHECK(w.grad().to_vector() == Values{2, -4, 2, -4});
+      CHECK(x.grad().to_vector() == Values{8, 12});
+      CHECK(grad({y}, {w}, {}, {.retain_graph = true})[0].to_vector() == Values{2, -4, 2, -4});
+      log.clear();
+      Deferred later;
+      backward({&y, 1}, {&seed, 1}, {.defer_weights = &later});
+      CHECK(log == std::vector<std::string>{"input", "starts", "ends"});
+      CHECK(later.size() == 2);
+      later.run();
+      CHECK(log.back() == "weight");
+      CHECK(w.grad().to_vector() == Values{4, -8, 4, -8});
+    }
+}
+
 TEST_CASE("several backwards before their deferred halves, as pipeline schedules run them") {
   const Tensor w = leaf({1, 2, 3, 4}, {2, 2});
   int fired = 0;

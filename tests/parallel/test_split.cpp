@@ -1,6 +1,7 @@
 // Layers split over ranks against the undivided layer, bit by bit on integers.
 #include "framework/layers/init.h"
 #include "framework/ops/mixed_scale.h"
+#include "framework/tensor/launch.h"
 #include "tests/parallel/split_layers.h"
 
 namespace test_split {
@@ -240,6 +241,103 @@ TEST_CASE("a tensor that ops read beside parts along several axes gets the sum o
     compare(grid_of(mesh), mul);
     return 1;
   }));
+}
+
+namespace {
+
+/// A grid that lists its sums, messages and waits, with the products between them.
+class ListingMesh final : public RankMesh {
+ public:
+  ListingMesh(std::shared_ptr<const Grid> grid, bool sequence)
+      : RankMesh({{grid->name(0), grid->size(0), grid->index(0)}},
+                 {.summed = sequence ? 1u : 0u, .sequence = sequence ? 1u : 0u}),
+        grid_(std::move(grid)) {}
+  Wait start_sum(const View& x, AxisMask axes) const override {
+    return axes == 0 ? Wait([] {}) : listed("sum", grid_->start_sum(x, axes));
+  }
+  Wait send(const Tensor& x, int rank) const override { return listed("send", grid_->send(x, rank)); }
+  Wait recv(const Tensor& into, int rank) const override { return listed("receive", grid_->recv(into, rank)); }
+  std::shared_ptr<const NormRanks> norm_ranks(AxisMask axes, std::shared_ptr<const NormRanks> outer) const override {
+    return grid_->norm_ranks(axes, std::move(outer));
+  }
+  void list(const std::string& what) const {
+    if (events_.empty() || events_.back() != what) events_.push_back(what);
+  }
+  std::vector<std::string> taken() const { return std::exchange(events_, {}); }
+
+ private:
+  Wait listed(const std::string& what, Wait wait) const {
+    list(what);
+    return [this, wait = std::move(wait)] {
+      list("wait");
+      wait();
+    };
+  }
+  std::shared_ptr<const Grid> grid_;
+  mutable std::vector<std::string> events_;  // without repetitions
+};
+
+/// Two products that read one tensor, and a product of their result, as in Llama's MLP under tensor parallelism. x [2,
+/// 10, 12]. The gradients of x and the three weights; later: those of weights come after the whole backward.
+std::vector<Tensor> mlp_gradients(const std::shared_ptr<const ListingMesh>& mesh, DType type, bool later) {
+  std::vector<Tensor> leaves{normal({2, 10, 12}, 0, 1, 1).to(type)};
+  const std::vector<Shape> shapes{{14, 12}, {14, 12}, {12, 14}};
+  std::vector<Tensor> weights;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const ShardSpec::Ptr spec = ShardSpec::of_weight(mesh, shapes[i], over({{i < 2 ? 0 : 1, 0}}));
+    const Tensor whole = normal(shapes[i], 0, 1, i + 2).to(type == DType::bf16 ? DType::f32 : type);
+    leaves.push_back(trireme::test::cut(whole, spec->box()));
+    leaves.back().require_grad();
+    weights.push_back(leaves.back().with_shard_spec(spec));
+  }
+  const ShardSpec::Ptr tokens = ShardSpec::make(mesh, {2, 10, 12}, over({{1, 0}}));
+  if (mesh->sequence()) leaves[0] = trireme::test::cut(leaves[0], tokens->box());
+  leaves[0].require_grad();
+  const Tensor in = mesh->sequence() ? leaves[0].with_shard_spec(tokens) : leaves[0];
+  const Tensor x = scale(in, 0.5);  // the result of an op: the two products share a copy of it
+  const Tensor y = linear(mul(linear(x, weights[0]), linear(x, weights[1])), weights[2]);
+  const Tensor dy =
+      trireme::test::cut(normal({2, 10, 12}, 0, 1, 7).to(type), spec_of(y, *weights[0].shard_spec())->box());
+  (void)mesh->taken();
+  {
+    const LaunchWatch products(
+        [&](const LaunchWatch::Call& call) {
+          if (const std::string op = call.op; op.starts_with("linear_backward_")) mesh->list(op.substr(16));
+        },
+        LaunchWatch::Mode::untimed);
+    Deferred halves;
+    backward({&y, 1}, {&dy, 1}, {.defer_weights = later ? &halves : nullptr});
+    halves.run();
+  }
+  std::vector<Tensor> gradients;
+  for (const Tensor& t : leaves) gradients.push_back(t.grad());
+  return gradients;
+}
+
+}  // namespace
+
+TEST_CASE("the sum of an input's gradient travels while a weight's gradient is computed, with the same bits") {
+  using Events = std::vector<std::string>;
+  for (const int ranks : rank_counts({2, 3, 4}))
+    for (const bool sequence : {false, true})
+      for (const DType type : {DType::f64, DType::f32, DType::bf16})
+        CHECK_NOTHROW(on_mesh({{"tensor", ranks}}, [&](Mesh& axes) {
+          const auto mesh = std::make_shared<const ListingMesh>(grid_of(axes), sequence);
+          const auto at_once = mlp_gradients(mesh, type, false);
+          Events expected{"input", "weight", "input", "weight", "input"};
+          if (sequence) expected.insert(expected.begin(), {"receive", "send", "wait"});  // gathers dy
+          Events after = expected;
+          std::erase(after, "weight");
+          const Events begun = sequence ? Events{"receive", "send"} : Events{"sum"};
+          for (Events* e : {&expected, &after}) e->insert(e->end(), begun.begin(), begun.end());
+          expected.insert(expected.end(), {"weight", "wait"});
+          const Events listed = mesh->taken();
+          check(listed == expected, "test", "{}", fmt::join(listed, " "));
+          const auto later = mlp_gradients(mesh, type, true);
+          for (std::size_t i = 0; i < later.size(); ++i)
+            same(at_once[i], later[i], fmt::format("gradient {} of {} ranks, {}", i, ranks, type));
+          return 1;
+        }));
 }
 
 TEST_CASE("ranks that have unequal numbers of groups have whole groups of queries") {
