@@ -49,7 +49,9 @@ struct AttentionJob {
     return args.first_keys ? std::max(near, args.first_keys.as<const Index>()[n * s.queries + i]) : near;
   }
   /// First key that query `first` of sample n, or a later one, attends to.
-  Index begin(Index n, Index first) const { return keys_before(lower(n, first)); }
+  Index begin(Index n, Index first) const {
+    return args.window > 0 || args.first_keys ? keys_before(lower(n, first)) : 0;
+  }
   /// The tile of keys in which begin() is.
   Index first_tile(Index n, Index first) const { return begin(n, first) / key_block * key_block; }
   /// An order of `count` blocks in which contiguous shares have equal work in a causal call: 0, count - 1, 1, ...

@@ -236,6 +236,15 @@ TEST_CASE("tokens of a packed text see their own document only") {
     CHECK(slice(packed, 1, 0, 5).to_vector() == slice(logits(one, false), 1, 0, 5).to_vector());
     CHECK(slice(packed, 1, 5, 12).to_vector() == slice(logits(other, true), 1, 5, 12).to_vector());
     CHECK(slice(packed, 1, 5, 12).to_vector() != slice(logits(one, false), 1, 5, 12).to_vector());
+    // Behind a KvCache, first keys count from its first token.
+    const Tensor all = ids(one), first = document_starts(all, 28);
+    KvCache cache(1, 12);
+    for (const auto& [begin, end] : {std::pair<Index, Index>{0, 3}, {3, 6}, {6, 7}, {7, 12}}) {
+      const KvScope scope(cache);
+      const Tensor part = model(slice(all, 1, begin, end).with("first_keys", slice(first, 1, begin, end)));
+      CHECK(test::distance(part.to_vector(), slice(packed, 1, begin, end).to_vector()) < 1e-5);
+      cache.advance(end - begin);
+    }
     if (!rotates) continue;  // learned positions of a document alone are others
     const std::vector<double> last(one.begin() + 6, one.end());
     CHECK(test::distance(slice(packed, 1, 6, 12).to_vector(), logits(last, false).to_vector()) < 1e-5);
