@@ -73,7 +73,7 @@ Tensor relayout(const Tensor& x, const ShardSpec& to);
 /// The whole of x, as a plain tensor: relayout() to copies.
 Tensor gathered(const Tensor& x);
 /// x, a copy that each rank along `axes` uses for different work: backward sums the gradients (Megatron-LM's f,
-/// arXiv 1909.08053, section 3).
+/// arXiv 1909.08053, section 3). While the sum travels, the gradient of a weight is computed.
 Tensor replicated(const Tensor& x, const ShardSpec::Mesh&, AxisMask axes);
 /// The sum of x over the ranks along `axes`, in place: x must have no other reader. Backward is the identity
 /// (Megatron-LM's g).
@@ -83,7 +83,8 @@ Tensor summed(const Tensor& x, const RankMesh&, AxisMask axes);
 /// Backward gathers the parts. Neither may have Shares.
 Tensor scattered(const Tensor& x, const ShardSpec& have, const ShardSpec& to);
 /// relayout() of x as a plain tensor that each rank along `axes` uses for different work, as after replicated(). If it
-/// gathers along these axes, backward scatters the sum of the gradients. Ops that read one tensor gather it once.
+/// gathers along these axes, backward scatters the sum of the gradients, also during the gradient of a weight. Ops
+/// that read one tensor gather it once.
 Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes);
 
 /// What each rank of a line has of a window layer's input, and what its box of the output reads. transposed: of the

@@ -279,25 +279,22 @@ class ListingMesh final : public RankMesh {
 
 /// Two products that read one tensor, and a product of their result, as in Llama's MLP under tensor parallelism. x [2,
 /// 10, 12]. The gradients of x and the three weights; later: those of weights come after the whole backward.
-std::vector<Tensor> mlp_gradients(const std::shared_ptr<const ListingMesh>& mesh, DType type, bool later) {
-  std::vector<Tensor> leaves{normal({2, 10, 12}, 0, 1, 1).to(type)};
-  const std::vector<Shape> shapes{{14, 12}, {14, 12}, {12, 14}};
-  std::vector<Tensor> weights;
-  for (std::size_t i = 0; i < 3; ++i) {
-    const ShardSpec::Ptr spec = ShardSpec::of_weight(mesh, shapes[i], over({{i < 2 ? 0 : 1, 0}}));
-    const Tensor whole = normal(shapes[i], 0, 1, i + 2).to(type == DType::bf16 ? DType::f32 : type);
-    leaves.push_back(trireme::test::cut(whole, spec->box()));
-    leaves.back().require_grad();
+std::vector<Tensor> mlp_gradients(const std::shared_ptr<const ListingMesh>& mesh, DType type, Device device,
+                                  bool later) {
+  const auto numbers = [&](const Shape& shape, std::uint64_t seed, const Box& box, DType as) {
+    return trireme::test::cut(normal(shape, 0, 1, seed).to(as), box).to(device).require_grad();
+  };
+  const Shape shape{2, 10, 12};
+  const ShardSpec::Ptr tokens = ShardSpec::make(mesh, shape, mesh->sequence() ? over({{1, 0}}) : Placements{});
+  std::vector<Tensor> leaves{numbers(shape, 1, tokens->box(), type)}, weights;
+  for (const auto& [of, dim] : std::vector<std::pair<Shape, int>>{{{14, 12}, 0}, {{14, 12}, 0}, {{12, 14}, 1}}) {
+    const ShardSpec::Ptr spec = ShardSpec::of_weight(mesh, of, over({{dim, 0}}));
+    leaves.push_back(numbers(of, 1 + leaves.size(), spec->box(), type == DType::bf16 ? DType::f32 : type));
     weights.push_back(leaves.back().with_shard_spec(spec));
   }
-  const ShardSpec::Ptr tokens = ShardSpec::make(mesh, {2, 10, 12}, over({{1, 0}}));
-  if (mesh->sequence()) leaves[0] = trireme::test::cut(leaves[0], tokens->box());
-  leaves[0].require_grad();
-  const Tensor in = mesh->sequence() ? leaves[0].with_shard_spec(tokens) : leaves[0];
-  const Tensor x = scale(in, 0.5);  // the result of an op: the two products share a copy of it
+  const Tensor x = scale(mesh->sequence() ? leaves[0].with_shard_spec(tokens) : leaves[0], 0.5);  // no leaf: one copy
   const Tensor y = linear(mul(linear(x, weights[0]), linear(x, weights[1])), weights[2]);
-  const Tensor dy =
-      trireme::test::cut(normal({2, 10, 12}, 0, 1, 7).to(type), spec_of(y, *weights[0].shard_spec())->box());
+  const Tensor dy = numbers(shape, 7, tokens->box(), type).detach();
   (void)mesh->taken();
   {
     const LaunchWatch products(
@@ -316,24 +313,22 @@ std::vector<Tensor> mlp_gradients(const std::shared_ptr<const ListingMesh>& mesh
 
 }  // namespace
 
-TEST_CASE("the sum of an input's gradient travels while a weight's gradient is computed, with the same bits") {
+TEST_CASE("the sum of an input's gradient travels while a weight's gradient is computed, with the same bits",
+          "[device]") {
   using Events = std::vector<std::string>;
   for (const int ranks : rank_counts({2, 3, 4}))
     for (const bool sequence : {false, true})
       for (const DType type : {DType::f64, DType::f32, DType::bf16})
         CHECK_NOTHROW(on_mesh({{"tensor", ranks}}, [&](Mesh& axes) {
           const auto mesh = std::make_shared<const ListingMesh>(grid_of(axes), sequence);
-          const auto at_once = mlp_gradients(mesh, type, false);
-          Events expected{"input", "weight", "input", "weight", "input"};
-          if (sequence) expected.insert(expected.begin(), {"receive", "send", "wait"});  // gathers dy
-          Events after = expected;
-          std::erase(after, "weight");
-          const Events begun = sequence ? Events{"receive", "send"} : Events{"sum"};
-          for (Events* e : {&expected, &after}) e->insert(e->end(), begun.begin(), begun.end());
-          expected.insert(expected.end(), {"weight", "wait"});
+          const auto at_once = mlp_gradients(mesh, type, test_device(axes.world()), false);
+          Events expected{"input", "weight", "input", "weight", "input", "sum", "weight", "wait"};
+          if (sequence)  // gathers dy; scatters dx
+            expected = {"receive", "send",  "wait",    "input", "weight", "input",
+                        "weight",  "input", "receive", "send",  "weight", "wait"};
           const Events listed = mesh->taken();
           check(listed == expected, "test", "{}", fmt::join(listed, " "));
-          const auto later = mlp_gradients(mesh, type, true);
+          const auto later = mlp_gradients(mesh, type, test_device(axes.world()), true);
           for (std::size_t i = 0; i < later.size(); ++i)
             same(at_once[i], later[i], fmt::format("gradient {} of {} ranks, {}", i, ranks, type));
           return 1;
