@@ -35,12 +35,17 @@ LaunchWatch::~LaunchWatch() {
 }
 bool is_dry_run() { return detail::launch_watch && detail::launch_watch->is_dry(); }
 
-void LaunchWatch::watch(const char* op, std::span<const View* const> all, void (*run)(const void*), const void* call) {
+void LaunchWatch::watch(const char* op, std::span<const View* const> all, double operations, double bytes,
+                        void (*run)(const void*), const void* call) {
   std::vector<View> operands;
   for (const View* v : all)
     if (v) operands.push_back(*v);
+  if (bytes < 0) {
+    bytes = 0;
+    for (const View& v : operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
+  }
   const std::function<void()> kernel = [=] { run(call); };
-  if (mode_ == Mode::dry) return see_({op, operands, 0, 0, kernel});
+  if (mode_ == Mode::dry) return see_({op, operands, operations, bytes, 0, 0, kernel});
   const double vendor = vendor_clock().compute;
   const auto placed = std::find_if(operands.begin(), operands.end(), [](const View& v) { return bool(v); });
   const Device device = placed != operands.end() ? placed->device : cpu();
@@ -50,7 +55,8 @@ void LaunchWatch::watch(const char* op, std::span<const View* const> all, void (
   else
     kernel();
   const double in_vendor = vendor_clock().compute - vendor;
-  for (const LaunchWatch* w = this; w != nullptr; w = w->outer_) w->see_({op, operands, seconds, in_vendor, kernel});
+  for (const LaunchWatch* w = this; w != nullptr; w = w->outer_)
+    w->see_({op, operands, operations, bytes, seconds, in_vendor, kernel});
 }
 
 }  // namespace trireme

@@ -19,6 +19,8 @@ class LaunchWatch {
   struct Call {
     const char* op;                       ///< name of the contract: "conv"
     std::span<const View> operands;       ///< outputs and inputs, in the contract's order
+    double operations,                    ///< multiplications and additions, of contracts with `operations`; else 0
+        bytes;                            ///< that are moved: of contracts with `bytes`; else all operands'
     double seconds,                       ///< duration of the kernel on its device
         vendor_seconds;                   ///< seconds in the vendor's library, without changes of layout
     const std::function<void()>& kernel;  ///< runs the kernel again, on the same operands
@@ -34,8 +36,9 @@ class LaunchWatch {
   LaunchWatch(const LaunchWatch&) = delete;
   LaunchWatch& operator=(const LaunchWatch&) = delete;
   /// For launch(): runs the kernel, which is run(call), waits for it and calls the callback. operands: null for
-  /// attributes.
-  void watch(const char* op, std::span<const View* const> operands, void (*run)(const void* call), const void* call);
+  /// attributes. bytes: -1: of all operands.
+  void watch(const char* op, std::span<const View* const> operands, double operations, double bytes,
+             void (*run)(const void* call), const void* call);
   bool is_dry() const { return mode_ == Mode::dry; }
 
  private:
@@ -73,9 +76,12 @@ void launch_lowered(const A&... lowered) {
   auto* kernel = Kernel<Op>::on(device_of(Op::name, operands));
   if (launch_watch == nullptr) [[likely]]
     return kernel(lowered...);
+  double operations = 0, bytes = -1;
+  if constexpr (requires { Op::operations(lowered...); }) operations = Op::operations(lowered...);
+  if constexpr (requires { Op::bytes(lowered...); }) bytes = Op::bytes(lowered...);
   const auto call = [&] { kernel(lowered...); };
   launch_watch->watch(
-      Op::name, operands, [](const void* c) { (*static_cast<const decltype(call)*>(c))(); }, &call);
+      Op::name, operands, operations, bytes, [](const void* c) { (*static_cast<const decltype(call)*>(c))(); }, &call);
 }
 }  // namespace detail
 

@@ -81,6 +81,28 @@ inline double alibi_slope(Index head, Index heads) {
   return std::exp2(-4.0 * static_cast<double>(2 * (head - power) + 1) / static_cast<double>(power));
 }
 
+/// Pairs of a query and a key that it attends to, of a sample and a head with that many queries and keys. Counts no
+/// values on devices: without q_starts and lengths.
+inline Index attention_pairs(const AttentionArgs& args, Index queries, Index keys) {
+  if (!args.causal) return queries * keys;
+  Index pairs = 0;
+  for (Index i = 0; i < queries; ++i) {
+    const Index position = args.q_at + args.part.queries.at(i);
+    pairs += args.part.keys.before(position + 1, keys);
+    if (args.window > 0) pairs -= args.part.keys.before(position - args.window + 1, keys);
+  }
+  return pairs;
+}
+
+namespace detail {
+/// Operations of that many products of all pairs along D. q: [N, Tq, H, D], k: [N, Tk, G, D].
+inline double attention_operations(int products, const View& q, const View& k, const AttentionArgs& args) {
+  const Shape& s = q.shape;
+  return 2.0 * products * static_cast<double>(s[0] * s[2] * s[3]) *
+         static_cast<double>(attention_pairs(args, s[1], k.shape[1]));
+}
+}  // namespace detail
+
 namespace kernel {
 
 /// o = (softmax(scale q k^T + bias) o Z) v for each sample and head: q [N, Tq, H, D], k and v [N, Tk, G, D], o dense
@@ -94,6 +116,11 @@ struct Attention {
   static constexpr char name[] = "attention";  ///< in errors, profiles and census()
   /// o and stats are outputs; args has the strides of q, k and v.
   using Fn = void(View o, View stats, View q, View k, View v, const AttentionArgs&);
+  /// Multiplications and additions of the products, for LaunchWatch::Call.
+  static double operations(const View&, const View&, const View& q, const View& k, const View&,
+                           const AttentionArgs& args) {
+    return trireme::detail::attention_operations(2, q, k, args);
+  }
 };
 /// With P the probabilities, recomputed from stats, and d_i = <do_i, o_i>: dv = (P o Z)^T do, dP = (do v^T) o Z, dS = P
 /// o (dP - d), dq = scale dS k, dk = scale dS^T q. dk and dv are summed over the query heads of a group.
@@ -102,6 +129,11 @@ struct AttentionBackward {
   /// dq, dk and dv are outputs with the strides of q, k and v; dout and o are dense; args as in forward.
   using Fn = void(View dq, View dk, View dv, View dout, View o, View stats, View q, View k, View v,
                   const AttentionArgs&);
+  /// As in forward; one product computes the scores again.
+  static double operations(const View&, const View&, const View&, const View&, const View&, const View&, const View& q,
+                           const View& k, const View&, const AttentionArgs& args) {
+    return trireme::detail::attention_operations(5, q, k, args);
+  }
 };
 /// Rotates pairs of elements of each head by the angle of its token: y, x [N, T, H, D]; table [T, R] or [N, T, R], f32
 /// (f64 for f64), R even and at most D: R / 2 cosines, then R / 2 sines. Pair i is elements (i, i + R / 2), or (2 i, 2

@@ -17,6 +17,10 @@ struct CopyBox {
   static constexpr char name[] = "copy_box";  ///< in errors, profiles and census()
   /// to is the output, unchanged outside of the box; to_at, from_at and extent have one number per axis.
   using Fn = void(View to, const Shape& to_at, View from, const Shape& from_at, const Shape& extent);
+  /// Bytes of the box, read and written.
+  static double bytes(const View& to, const Shape&, const View&, const Shape&, const Shape& extent) {
+    return 2.0 * static_cast<double>(extent.numel() * size_of(to.dtype));
+  }
 };
 /// y = x with axes permuted: y.shape[i] = x.shape[order[i]] (torch.permute). Any type. Throws Error if order is no
 /// permutation or y has another shape.

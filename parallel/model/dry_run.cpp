@@ -24,6 +24,7 @@
 namespace trireme {
 
 double operations_of(const LaunchWatch::Call& call) {
+  if (call.operations > 0) return call.operations;
   const std::string_view op = call.op;
   const auto count = [&](std::size_t i) { return static_cast<double>(call.operands[i].numel()); };
   if (op == kernel::MatMul::name) {  // c [B,M,N], a [B,M,K] and b [B,K,N]: K follows from the sizes, for any
@@ -79,9 +80,7 @@ class DryPass {
   void see(const LaunchWatch::Call& call) {
     if (runs_dry(call)) call.kernel();
     if (part_) reads_.see(call);
-    double bytes = 0;
-    for (const View& v : call.operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
-    if (part_) *operations_ += std::max(operations_of(call), operations_per_byte * bytes);
+    if (part_) *operations_ += std::max(operations_of(call), operations_per_byte * call.bytes);
   }
   void see(const std::string& axis, const Call& call) {
     if (call.kind == CallKind::recv || !part_) return;

@@ -22,7 +22,7 @@ class SkipValues {
   LaunchWatch writes_;
 };
 
-/// Multiplications and additions of a kernel call: for products and convolutions; 0 for other kernels.
+/// Multiplications and additions of a kernel call: for products, convolutions and attention; 0 for other kernels.
 double operations_of(const LaunchWatch::Call&);
 
 /// Whether a dry run runs the kernel all the same: kernels with small operands whose results the host reads, such as

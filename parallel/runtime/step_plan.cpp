@@ -23,7 +23,7 @@ namespace trireme {
 namespace {
 
 /// Measures costs on the example, on rank 0, so that all ranks cut alike; in virtual time they are counted. Layers that
-/// are split over ranks need all ranks.
+/// are split over ranks need all ranks; then the slowest rank's costs count.
 void measure_parts(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example,
                    bool all, bool keeps_memory, World& world) {
   std::vector<PartCost> costs(parts.size());
@@ -37,7 +37,7 @@ void measure_parts(std::vector<PartInfo>& parts, const Chain& chain, Parameters&
          {c.forward, c.backward_input, c.backward_weight, static_cast<double>(c.saved), static_cast<double>(c.output)})
       numbers.push_back(number);
   const Tensor shared = Tensor::of(numbers, {std::ssize(numbers)}, DType::f64);
-  world.comm().broadcast(shared, 0).wait();
+  world.comm().all_reduce(shared, ReduceOp::max).wait();
   const double* v = shared.data<double>();
   for (auto& part : parts) {
     part.cost = {v[0], v[1], v[2], static_cast<Index>(v[3]), static_cast<Index>(v[4])};

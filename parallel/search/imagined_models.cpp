@@ -38,8 +38,12 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   const Strategy strategy = o_.strategy(split.strategy.empty() ? "serial" : split.strategy);
   std::vector<Axis> axes{{"data", data}};
   axes.insert(axes.end(), split.axes.begin(), split.axes.end());
+  const bool last_is_slowest = strategy.split.context_mode != ContextMode::ulysses;
   int rank = 0;
-  for (const Axis& a : axes) rank = rank * a.size + (split.cuts_inputs() && a.name != "data" && a.size > 2 ? 1 : 0);
+  for (const Axis& a : axes)
+    rank = rank * a.size + (a.name == strategy.split.context && last_is_slowest     ? a.size - 1
+                            : split.cuts_inputs() && a.name != "data" && a.size > 2 ? 1
+                                                                                    : 0);
   World world;
   Mesh mesh(world, axes, rank);
   const auto [x, labels] = o_.samples(rows);  // written: host code checks ids of tokens
@@ -239,6 +243,29 @@ double seconds_of(const PartInfo& part, int ranks, const Link& link) {
 }
 
 }  // namespace
+
+std::vector<LayerSplit> context_splits(ImaginedModels& models, int ranks) {
+  const auto work = [](const RankModel& model) {
+    double all = 0;
+    for (const PartInfo& part : model.parts)
+      for (auto member : seconds) all += part.cost.*member;
+    return all;
+  };
+  std::vector<LayerSplit> all;
+  for (const char* mode : {"", "mode=ulysses", "mode=ring"}) {
+    const std::string named = *mode ? fmt::format("({})", mode) : "", first = *mode ? fmt::format("{}, ", mode) : "";
+    const LayerSplit plain{"context" + named, {{"context", ranks}}};
+    const auto contiguous = models(plain, false, 2, 1);
+    if (!contiguous) continue;
+    all.push_back(plain);
+    for (const char* cut : {"zigzag", "striped"}) {
+      const LayerSplit other{fmt::format("context({}cut={})", first, cut), plain.axes};
+      if (const auto model = models(other, false, 2, 1); model && work(*model) < work(*contiguous))
+        all.push_back(other);
+    }
+  }
+  return all;
+}
 
 std::vector<LayerSplit> tensor_splits(ImaginedModels& models, int ranks, Index rows, const Link& link) {
   const auto layers = models.products();

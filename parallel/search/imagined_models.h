@@ -37,6 +37,8 @@ struct ImaginedModelOptions {
 /// - Communication of layers over the ranks that share a batch is computed for two ranks; gathered vectors grow in
 ///   proportion to the ranks.
 /// - If images are cut, the rank has neighbours on all sides.
+/// - If texts are cut, the rank is the one whose causal attention takes longest: the last one, except under ulysses,
+///   which divides heads.
 class ImaginedModels {
  public:
   explicit ImaginedModels(ImaginedModelOptions);
@@ -70,6 +72,10 @@ class ImaginedModels {
   Index most_rows_ = 0;                           // of a dry run; 0: not computed yet
   std::string refusal_;
 };
+
+/// Ways to cut texts over an axis `context` of `ranks` ranks: each mode of attention that the model allows, and the
+/// cuts of tokens with which a rank has less work than with contiguous ones, as in causal attention.
+std::vector<LayerSplit> context_splits(ImaginedModels&, int ranks);
 
 /// Splits of layers over an axis `tensor` of `ranks` ranks: first all layers that can be split, then the best choices
 /// of layers, part by part (layer_splits.h), for `rows` per micro-batch over a link; last, sequence parallelism of all

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <ranges>
 
 #include "framework/ops/loss.h"
 #include "models/text/gpt2.h"
@@ -327,6 +328,53 @@ TEST_CASE("sequence, context and expert parallelism are searched for transformer
     in.space.micro = {1};
     in.space.mesh = {{"tensor", 2}};
     CHECK(search(in).ranked.at(0).strategy == "tensor(sequence=true)");
+  }
+}
+
+TEST_CASE("cuts of tokens are searched where attention is causal, and zig-zag is fastest in a ring") {
+  const auto model_of = [](bool causal) {
+    return ImaginedModelOptions{
+        .model =
+            [causal](bool) {
+              return Sequential{Embedding(40, 32), SelfAttention(32, 4, {.causal = causal}), Linear(32, 40)};
+            },
+        .samples =
+            [](Index rows) {
+              return std::pair(Tensor::zeros({rows, 256}, DType::i64), Tensor::zeros({rows, 256}, DType::i64));
+            },
+        .loss = cross_entropy};
+  };
+  const auto names = [](const std::vector<LayerSplit>& splits) {
+    std::vector<std::string> all;
+    for (const LayerSplit& split : splits) all.push_back(split.strategy);
+    return all;
+  };
+  ImaginedModels causal(model_of(true)), full(model_of(false));
+  for (const int ranks : {2, 4}) {
+    CHECK(names(context_splits(full, ranks)) ==
+          std::vector<std::string>{"context", "context(mode=ulysses)", "context(mode=ring)"});
+    const auto splits = context_splits(causal, ranks);
+    // Under ulysses each rank has all tokens of its heads, so all cuts are equal work.
+    CHECK(names(splits) == std::vector<std::string>{"context", "context(cut=zigzag)", "context(cut=striped)",
+                                                    "context(mode=ulysses)", "context(mode=ring)",
+                                                    "context(mode=ring, cut=zigzag)",
+                                                    "context(mode=ring, cut=striped)"});
+    const Link fast{.latency = 1e-6, .bandwidth = 1e11};
+    SearchInput in{.model = std::ref(causal)};
+    in.space = {.ranks = ranks, .batch = 2, .parts = causal.parts(), .splits = splits, .micro = {1}};
+    in.space.mesh = {{"context", ranks}};
+    in.space.zero = {0};
+    in.machine.cluster = Cluster{.nodes = {{.count = 1, .devices = ranks}}, .inside = fast, .between = fast};
+    in.work = Index{1} << 40;
+    std::map<std::string, double> seconds;
+    for (const SearchCandidate& c : candidates(in.space)) {
+      const RankedStrategy r = std::get<RankedStrategy>(evaluate(in, c));
+      seconds[r.strategy] = r.seconds;
+    }
+    CHECK(seconds.at("context(mode=ring, cut=zigzag)") < seconds.at("context(mode=ring, cut=striped)"));
+    CHECK(seconds.at("context(mode=ring, cut=striped)") < seconds.at("context(mode=ring)"));
+    CHECK(seconds.at("context(cut=zigzag)") < seconds.at("context"));
+    CHECK(search(in).ranked.at(0).seconds == std::ranges::min(seconds | std::views::values));
   }
 }
 

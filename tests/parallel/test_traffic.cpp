@@ -3,11 +3,13 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/layers/recompute.h"
+#include "kernels/contracts/attention.h"
 #include "kernels/contracts/matmul.h"
 #include "parallel/analysis/imagine.h"
 #include "parallel/model/dry_run.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/split/split.h"
 #include "parallel/strategies/agreements.h"
 #include "parallel/strategies/on_call.h"
 #include "tests/parallel/pairs.h"
@@ -93,6 +95,84 @@ TEST_CASE("operations of products are those of their shapes") {
   CHECK(operations(t({3, 7}), t({5, 3}), t({7, 5}), {true, true}) == 2 * 3 * 5 * 7);
   CHECK(operations(t({4, 3, 7}), t({4, 3, 5}), t({4, 5, 7}), {}) == 2 * 4 * 3 * 5 * 7);
   CHECK(operations(t({4, 3, 7}), t({3, 5}), t({4, 5, 7}), {}) == 2 * 4 * 3 * 5 * 7);
+}
+
+namespace {
+
+constexpr Index samples = 2, heads = 12, width = 3;  // of the attention below
+
+/// Operations of attention forward and backward on one rank of an imagined mesh, over texts of that many tokens.
+std::pair<double, double> attention_operations(int ranks, int rank, const std::string& strategy, Index tokens,
+                                               const AttentionOptions& o) {
+  World world;
+  Mesh mesh(world, {{"context", ranks}}, rank);
+  const auto attend = [&](const Tensor& x) {
+    const Tensor all = x.reshape({samples, tokens, heads, width});
+    return attention(all, all, all, o).reshape({samples, tokens, heads * width});
+  };
+  const Module model = split(Sequential{attend}, mesh, parse_strategy(strategy).split);
+  std::pair<double, double> all;
+  const LaunchWatch watch(
+      [&](const LaunchWatch::Call& call) {
+        if (call.op == std::string_view(kernel::Attention::name)) all.first += operations_of(call);
+        if (call.op == std::string_view(kernel::AttentionBackward::name)) all.second += operations_of(call);
+      },
+      LaunchWatch::Mode::dry);
+  const TrafficMeter::Dry nothing_sent(mesh.meter(), [](const std::string&, const Call&) {});
+  const Tensor y = model(Tensor::empty({samples, tokens, heads * width}).require_grad());
+  y.backward(Tensor::empty(y.shape()));
+  return all;
+}
+
+/// Tokens of a rank.
+std::vector<Index> tokens_of(const std::string& cut, Index tokens, int ranks, int rank) {
+  std::vector<Index> all;
+  const auto add = [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) all.push_back(i);
+  };
+  const auto [begin, end] = even_share(tokens, ranks, rank);
+  if (cut == "contiguous") add(begin, end);
+  for (Index i = rank; cut == "striped" && i < tokens; i += ranks) all.push_back(i);
+  if (cut != "zigzag") return all;
+  Index first = 0, last = tokens;  // that no earlier rank has
+  for (int r = 0; r <= rank; ++r) {
+    const auto [from, to] = even_share(tokens, ranks, r);
+    const Index late = (to - from) / 2, early = to - from - late;
+    if (r == rank) add(first, first + early);
+    if (r == rank) add(last - late, last);
+    first += early;
+    last -= late;
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("operations of attention are those of its pairs of query and key, for all masks, cuts and ranks") {
+  for (const AttentionOptions& o :
+       {AttentionOptions{}, AttentionOptions{.causal = true}, AttentionOptions{.causal = true, .window = 5},
+        AttentionOptions{.causal = true, .window = 100}})
+    for (const Index tokens : {13, 24})
+      for (const std::string cut : {"contiguous", "zigzag", "striped"})
+        for (const std::string mode : {"gather", "ring", "ulysses"})
+          for (const int ranks : {1, 2, 3, 4})
+            for (int rank = 0; rank < ranks; ++rank) {
+              INFO(cut << " " << mode << ", rank " << rank << " of " << ranks << ", " << tokens << " tokens, window "
+                       << o.window << (o.causal ? ", causal" : ""));
+              const bool ulysses = mode == "ulysses";
+              Index pairs = 0;
+              for (const Index i : tokens_of(cut, tokens, ulysses ? 1 : ranks, ulysses ? 0 : rank))
+                for (Index j = 0; j < tokens; ++j)
+                  pairs += !o.causal || (j <= i && (o.window == 0 || i - j < o.window));
+              const auto product = static_cast<double>(2 * samples * heads / (ulysses ? ranks : 1) * width * pairs);
+              const auto found =
+                  attention_operations(ranks, rank, fmt::format("context(mode={}, cut={})", mode, cut), tokens, o);
+              CHECK(found.first == 2 * product);
+              CHECK(found.second == 5 * product);
+            }
+  // Queries of a cache start later.
+  CHECK(attention_pairs({.causal = true, .q_at = 7}, 3, 10) == 8 + 9 + 10);
+  CHECK(attention_pairs({.causal = true, .window = 4, .q_at = 7}, 3, 10) == 12);
 }
 
 namespace {

@@ -61,13 +61,11 @@ Profile::Cost& Profile::row(const std::string& name) {
 void Profile::see(const LaunchWatch::Call& call) {
   seconds_ += call.seconds;
   vendor_ += call.vendor_seconds;
-  double bytes = 0;
-  for (const View& v : call.operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
   Kind& of = kinds_[kernel_kind(call.op)];
   of.seconds += call.seconds;
-  of.bytes += bytes;
+  of.bytes += call.bytes;
   of.operations += operations_of(call);
-  of.floor += std::max(bytes / ceilings_.bytes, operations_of(call) / ceilings_.operations);
+  of.floor += std::max(call.bytes / ceilings_.bytes, operations_of(call) / ceilings_.operations);
   // The moments of a batch norm have no weight operand; the next call has one.
   if (call.op == std::string_view(kernel::BatchNormMoments::name)) {
     moments_ += call.seconds;

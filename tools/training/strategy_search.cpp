@@ -84,10 +84,8 @@ std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const Str
   }
   if (model_row(settings_.model).text) {
     for (const int size : divisors(q.ranks))
-      for (const char* strategy : {"context", "context(mode=ulysses)", "context(mode=ring)"})
-        if (const LayerSplit split{strategy, {{"context", size}}};
-            wanted("context", size) && models(split, false, 2, 1))
-          all.push_back(split);
+      if (wanted("context", size))
+        for (LayerSplit& split : context_splits(models, size)) all.push_back(std::move(split));
     if (const LayerSplit split{"experts", {}, false, true};
         has_experts(model_) && q.ranks > 1 && models(split, false, 2, 2))
       all.push_back(split);
