@@ -81,8 +81,8 @@ inline double alibi_slope(Index head, Index heads) {
   return std::exp2(-4.0 * static_cast<double>(2 * (head - power) + 1) / static_cast<double>(power));
 }
 
-/// Pairs of a query and a key that it attends to, of a sample and a head with that many queries and keys. Counts no
-/// values on devices: without q_starts and lengths.
+/// Pairs of a query and a key that it attends to, of a sample and a head with that many queries and keys. Reads no
+/// values on devices: q_starts, lengths and first_keys do not count.
 inline Index attention_pairs(const AttentionArgs& args, Index queries, Index keys) {
   if (!args.causal) return queries * keys;
   Index pairs = 0;
