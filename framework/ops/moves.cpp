@@ -226,7 +226,7 @@ namespace {
 /// The backward of an op whose gradient is summed over ranks. While the sum travels, a product that read the op's
 /// result computes its gradient of weights. The products themselves are not cut into pieces that travel one by one:
 /// on the CPU the bits of a row depend on the number of rows.
-Backward travelling_sum(BackwardFn sum) { return {.inputs = std::move(sum), .waits = true}; }
+Backward travelling_sum(BackwardFn sum, bool waits = true) { return {.inputs = std::move(sum), .waits = waits}; }
 
 /// The last results of replicated() and collected() on this thread. Ops that read one tensor (queries, keys and values)
 /// share a result, so that one move serves all of them, and one sum their gradients.
@@ -337,12 +337,14 @@ Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes) {
     Tensor y = moved(in, *have, to);
     if (!needs_record("collected", y, {&in})) return y;
     return record("collected", std::move(y), {in},
-                  travelling_sum([have, want, rest = axes & ~travel](const Tensor& dy, Gradients& g) {
-                    if (!g.needs_grad(0)) return;
-                    Tensor sum = rest == 0 || is_uniquely_owned(dy) ? dy : dy.clone();
-                    have->mesh().sum(sum, rest);
-                    g.set_grad(0, scattered_sum(sum, *want, *have, &g));
-                  }));
+                  travelling_sum(
+                      [have, want, rest = axes & ~travel](const Tensor& dy, Gradients& g) {
+                        if (!g.needs_grad(0)) return;
+                        Tensor sum = rest == 0 || is_uniquely_owned(dy) ? dy : dy.clone();
+                        have->mesh().sum(sum, rest);
+                        g.set_grad(0, scattered_sum(sum, *want, *have, &g));
+                      },
+                      in.device().kind != DeviceKind::cpu));  // a host's messages take time from its products
   });
 }
 

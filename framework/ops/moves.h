@@ -83,8 +83,8 @@ Tensor summed(const Tensor& x, const RankMesh&, AxisMask axes);
 /// Backward gathers the parts. Neither may have Shares.
 Tensor scattered(const Tensor& x, const ShardSpec& have, const ShardSpec& to);
 /// relayout() of x as a plain tensor that each rank along `axes` uses for different work, as after replicated(). If it
-/// gathers along these axes, backward scatters the sum of the gradients, also during the gradient of a weight. Ops
-/// that read one tensor gather it once.
+/// gathers along these axes, backward scatters the sum of the gradients, on a device also during the gradient of a
+/// weight. Ops that read one tensor gather it once.
 Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes);
 
 /// What each rank of a line has of a window layer's input, and what its box of the output reads. transposed: of the
