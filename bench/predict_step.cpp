@@ -93,7 +93,8 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
                              return std::pair(b->x, b->y);
                            },
                        .rows = {},
-                       .runs = 7};
+                       .runs = 7,
+                       .split = strategy.split};
     const Index rows = std::max<Index>(1, config.data.batch / mesh.size("data") / step.plan().microbatches);
     ModelProfile profile = measure_parts_of(mesh, step.plan(), std::move(how), rows);
     PredictStepOptions calls = measure_calls_of(mesh, step.plan(), 1, 7);

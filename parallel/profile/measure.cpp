@@ -11,6 +11,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/runtime/step.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/split/split.h"
 
 namespace trireme {
 namespace {
@@ -41,9 +42,15 @@ class Replica {
  public:
   Replica(const MeasureOptions& options, Communicator& comm) : options_(options), comm_(comm) {}
 
-  void measure(World& alone) {
-    const Module model = options_.model();
-    Step step(model, options_.loss, options_.optimizer, alone, {}, options_.step);
+  void measure(Mesh& mesh) {
+    Module model = options_.model();
+    StepOptions step_options = options_.step;
+    if (options_.split.any()) {
+      model = split(model, mesh, options_.split, options_.batch(options_.rows.front()).first, true);
+      for (const Axis& axis : mesh.axes()) step_options.layer_axes.push_back(axis.name);
+      step_options.checks.finite = step_options.refuse_unsound = false;  // nothing arrives, and nothing is summed
+    }
+    Step step(model, options_.loss, options_.optimizer, mesh, {}, step_options);
     const Chain chain(model);
     for (const PartInfo& part : chain.parts(step.parameters())) profile.names.push_back(part.name);
     profile.parameters = step.parameters().count();
@@ -106,6 +113,17 @@ class Replica {
   Communicator& comm_;
 };
 
+ModelProfile replica_of(Mesh& mesh, const MeasureOptions& options, Communicator& comm) {
+  check(!options.rows.empty() && options.runs > 0, "profile",
+        "{} sizes and {} runs: there must be one of each at least", options.rows.size(), options.runs);
+  Replica replica(options, comm);
+  const int cores = threads();
+  replica.measure(mesh);
+  replica.profile.ranks = comm.size();
+  replica.profile.threads = cores;
+  return std::move(replica.profile);
+}
+
 }  // namespace
 
 Measured measured(std::vector<double> values) {
@@ -122,15 +140,42 @@ Measured measured(std::vector<double> values) {
 }
 
 ModelProfile measure_model(Communicator& comm, const MeasureOptions& options) {
-  check(!options.rows.empty() && options.runs > 0, "profile",
-        "{} sizes and {} runs: there must be one of each at least", options.rows.size(), options.runs);
-  Replica replica(options, comm);
-  const int cores = threads();
   World alone;
-  replica.measure(alone);
-  replica.profile.ranks = comm.size();
-  replica.profile.threads = cores;
-  return std::move(replica.profile);
+  Mesh mesh(alone);
+  MeasureOptions whole = options;
+  whole.split = {};
+  return replica_of(mesh, whole, comm);
+}
+
+bool can_measure_share(const SplitOptions& split) { return split.experts.empty() && split.one_weird_trick.empty(); }
+
+ModelProfile measure_share(Mesh& mesh, const MeasureOptions& options) {
+  check(can_measure_share(options.split), "profile", "experts and one_weird_trick need the rows that messages bring");
+  std::vector<std::string> names = options.split.sample_axes();
+  for (const std::string& name : weight_axes(options.split)) names.push_back(name);
+  std::vector<Axis> axes;
+  int rank = 0;
+  for (const Axis& axis : mesh.axes())
+    if (std::ranges::find(names, axis.name) != names.end()) {
+      axes.push_back(axis);
+      rank = rank * axis.size + mesh.index(axis.name);
+    }
+  World alone;
+  Mesh own(alone, axes, rank);
+  const TrafficMeter::Dry nothing_sent(own.meter(), [](const std::string&, const Call&) {});
+  ModelProfile profile = replica_of(own, options, mesh.world().comm());
+  profile.divided = true;
+  std::vector<double*> seconds;
+  for (ModelProfile::Size& size : profile.sizes) {
+    for (Measured* m : {&size.forward, &size.backward, &size.loss}) seconds.push_back(&m->value);
+    for (PartCost& c : size.parts)
+      for (double* s : {&c.forward, &c.backward_input, &c.backward_weight}) seconds.push_back(s);
+  }
+  const Tensor most = Tensor::empty({std::ssize(seconds)}, DType::f64);
+  for (std::size_t i = 0; i < seconds.size(); ++i) most.data<double>()[i] = *seconds[i];
+  mesh.world().comm().all_reduce(most, ReduceOp::max).wait();
+  for (std::size_t i = 0; i < seconds.size(); ++i) *seconds[i] = most.data<double>()[i];
+  return profile;
 }
 
 double jitter_of(const ModelProfile& profile) {

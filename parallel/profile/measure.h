@@ -8,6 +8,7 @@
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizer.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/comm/world/mesh.h"
 #include "parallel/model/chain.h"
 #include "parallel/profile/machine_profile.h"
 #include "parallel/runtime/step.h"
@@ -22,11 +23,17 @@ struct MeasureOptions {
   std::function<std::pair<Tensor, Tensor>(Index rows)> batch;  ///< a batch of inputs and labels with that many rows
   std::vector<Index> rows = {};                                ///< rows of micro-batches to measure, ascending
   int runs = 10;                                               ///< repetitions, after two warm-up runs
+  SplitOptions split = {};                                     ///< how layers are split, for measure_share()
 };
 
 /// Measures steps of the whole model on each rank of the communicator, at the same time and without messages. Returns
 /// rank 0's measurements on all ranks. The caller sets ModelProfile::model, arch and optimizer. A collective call.
 ModelProfile measure_model(Communicator&, const MeasureOptions&);
+/// Whether measure_share() can measure layers that are split like this: messages must not choose the rows of kernels.
+bool can_measure_share(const SplitOptions&);
+/// As measure_model(), of a rank's share of layers that are split over the mesh. Its kernels run with the shapes of
+/// that rank and without the messages between them. The slowest rank's durations count, because the others wait for it.
+ModelProfile measure_share(Mesh&, const MeasureOptions&);
 /// Measures a program's segments on a rank that runs only these parts, with the program's number of micro-batches in
 /// flight, because both affect the caches. The time of a segment is divided among its parts in the proportion of
 /// `parts`; other parts are unchanged. split: run the halves of backward separately. x: one micro-batch, input of the

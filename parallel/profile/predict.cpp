@@ -96,6 +96,7 @@ StepTimes times_of(const Plan& plan, const Timeline& timeline, double step) {
 
 ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions options, Index rows) {
   options.rows = {rows};
+  if (options.split.any() && can_measure_share(options.split)) return measure_share(mesh, options);
   Communicator& world = mesh.world().comm();
   ModelProfile profile = measure_model(world, options);
   const std::size_t count = profile.sizes[0].parts.size();
@@ -180,15 +181,15 @@ StepTimes predict_step(const Plan& given, const ModelProfile& profile, const Pre
   Plan plan = given;
   const StepCosts costs = costs_at(profile, options.rows);
   // Split layers are between two additional parts, which only communicate and do not exist in the whole model.
-  const bool split = plan.parts.size() == costs.parts.size() + 2 && plan.parts.front().name == "split" &&
-                     plan.parts.back().name == "join";
-  check(split || costs.parts.size() == plan.parts.size(), "predict",
+  const bool added = !profile.divided && plan.parts.size() == costs.parts.size() + 2 &&
+                     plan.parts.front().name == "split" && plan.parts.back().name == "join";
+  check(added || costs.parts.size() == plan.parts.size(), "predict",
         "the measured model {} has {} parts, the plan has {}: measure the plan's model", profile.model,
         costs.parts.size(), plan.parts.size());
   for (std::size_t part = 0; part < costs.parts.size(); ++part) {
-    const std::size_t p = part + split;
+    const std::size_t p = part + added;
     PartCost& c = plan.parts[p].cost;
-    const int ranks = divisor_of(plan, plan.parts[p]);
+    const int ranks = profile.divided ? 1 : divisor_of(plan, plan.parts[p]);
     for (double PartCost::*time : {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight})
       c.*time = costs.parts[part].*time / ranks;
     c.output = costs.parts[part].output;

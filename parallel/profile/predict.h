@@ -49,11 +49,12 @@ struct PredictStepOptions {
 /// PredictStepOptions::rows and element. A collective call.
 PredictStepOptions measure_calls_of(Mesh&, const Plan&, std::int64_t step, int runs = 5);
 /// measure_model() for micro-batches of `rows` rows. If a step has several micro-batches, also measures each program's
-/// segments on a rank that runs it, micro-batch after micro-batch. A collective call of the mesh.
+/// segments on a rank that runs it, micro-batch after micro-batch. Of split layers (MeasureOptions::split) it measures
+/// a rank's share instead, if it can. A collective call of the mesh.
 ModelProfile measure_parts_of(Mesh&, const Plan&, MeasureOptions, Index rows);
-/// Predicts the plan's step with simulate() and the profile's costs instead of the parts' costs; divided layers cost
-/// their share. Ranks are threads or processes of one host, which carry out collectives while they wait. Throws Error
-/// if the profile has other parts than the plan.
+/// Predicts the plan's step with simulate() and the profile's costs instead of the parts' costs. If the profile is of
+/// the whole model, divided layers cost its time over the number of ranks. Ranks are threads or processes of one host,
+/// which carry out collectives while they wait. Throws Error if the profile has other parts than the plan.
 StepTimes predict_step(const Plan&, const ModelProfile&, const PredictStepOptions&);
 
 }  // namespace trireme

@@ -422,6 +422,7 @@ bool StepProbe::trains_apart() const { return step_.ranks.trains_apart(); }
 bool StepProbe::is_tensor_parallel() const {
   return std::ranges::any_of(step_.parameters.entries(), [](const auto& e) { return is_part(e.tensor); });
 }
+const SplitOptions& StepProbe::split() const { return step_.strategy.split; }
 Claim StepProbe::claim() const {
   return step_.strategy.claim(!step_.parameters.buffers().empty() && step_.ranks.share().size > 1);
 }

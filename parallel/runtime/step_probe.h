@@ -73,6 +73,7 @@ class StepProbe {
   /// Whether ranks hold different parts of weights (strategies tensor, one_weird_trick). Then all ranks must evaluate
   /// Step::model() together, on the rows of Step::shard(), and must save and load together; each rank reads the file.
   bool is_tensor_parallel() const;
+  const SplitOptions& split() const;  ///< how ranks split the layers
   /// How the strategy promises to relate to the serial run, for this model.
   Claim claim() const;
   /// The rows over which batch norms compute their statistics, for reports: "global", "local: each rank's rows", "each

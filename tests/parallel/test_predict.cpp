@@ -406,4 +406,45 @@ TEST_CASE("a profile is measured on all ranks at the same time, and predicts the
   CHECK(right == 2);
 }
 
+TEST_CASE("a rank's share of split layers is measured without messages, and predicts the plan of a step") {
+  const auto model = [] {
+    Module net = Sequential{Embedding(20, 16), SelfAttention(16, 4, {.causal = true}), Linear(16, 20)};
+    initialize(net, 1);
+    return net;
+  };
+  const auto batch = [](Index rows) {
+    return std::pair(Tensor::zeros({rows, 12}, DType::i64), Tensor::zeros({rows, 12}, DType::i64));
+  };
+  for (const auto& [text, axis] : std::vector<std::pair<std::string, std::string>>{{"context", "context"},
+                                                                                   {"context(mode=ulysses)", "context"},
+                                                                                   {"context(mode=ring)", "context"},
+                                                                                   {"tensor", "tensor"}}) {
+    INFO(text);
+    std::atomic<int> right = 0;
+    World::threads(2, [&, &text = text, &axis = axis](World& world) {
+      Mesh mesh(world, {{axis, 2}});
+      const Strategy strategy = parse_strategy(text);
+      Step step(model(), cross_entropy, Sgd{.lr = 0.1}, mesh, strategy, {.profile = {.example = batch(3).first}});
+      const ModelProfile p = measure_parts_of(mesh, step.plan(),
+                                              {.model = model,
+                                               .loss = cross_entropy,
+                                               .optimizer = Sgd{.lr = 0.1},
+                                               .batch = batch,
+                                               .runs = 2,
+                                               .split = strategy.split},
+                                              3);
+      PredictStepOptions how{.rows = 3, .calls = measure_calls(world.comm(), std::vector<Index>{8, 4096}, 2)};
+      const StepTimes t = predict_step(step.plan(), p, how);
+      double forward = 0;
+      for (const PartCost& c : p.sizes[0].parts) forward += c.forward;
+      bool fine = p.divided && p.names.size() == step.plan().parts.size() && forward > 0 && t.forward >= forward;
+      for (std::size_t i = 0; i < p.names.size(); ++i) fine = fine && p.names[i] == step.plan().parts[i].name;
+      right += fine && std::isfinite(t.step) && std::abs(sum(t) - t.step) < 1e-9;
+    });
+    CHECK(right == 2);
+  }
+  CHECK(!can_measure_share(parse_strategy("experts").split));
+  CHECK(!can_measure_share(parse_strategy("one_weird_trick").split));
+}
+
 }  // namespace test_predict

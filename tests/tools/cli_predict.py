@@ -109,8 +109,12 @@ class Predictions(cli.Case):
         rows = self.check_told(self.trained("lenet5", "--data", "synthetic", "--data.synthetic_size", 320, "--batch", 16, "--epochs", 1, "--parallel.threads", 1, "--strategy", "spatial", "--mesh", "h=2"))
         self.assertGreater(rows["forward"][0], 0)
 
+    def test_layers_whose_weights_ranks_divide(self):
+        rows = self.check_told(self.trained(*words, "--strategy", "tensor", "--mesh", "tensor=2"))
+        self.assertGreater(rows["forward"][0], 0)
+
     def test_where_nothing_can_be_predicted_it_is_said_why(self):
-        got = self.trained(*words, "--strategy", "tensor", "--mesh", "tensor=2", name="divided")
+        got = self.trained(*words, "--strategy", "one_weird_trick", "--mesh", "data=2", name="divided")
         self.check_told(got, "divided", predicted=False)
         for strategy in "parameter_server(mode=async)", "gossip(mode=async)":
             got = self.trained(*words, "--strategy", strategy, "--mesh", "data=2", name=strategy[:6])

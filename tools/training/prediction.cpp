@@ -130,8 +130,8 @@ int Prediction::runs_within_bounds(const Step& step, double seconds) const {
 
 std::string Prediction::why_not_measured(Step& step, int runs) const {
   if (program_) return "the model is the program's own, so no copy of it can be measured";
-  if (StepProbe(step).is_tensor_parallel())
-    return "layers are divided over ranks, and only whole layers can be measured";
+  if (!can_measure_share(StepProbe(step).split()))
+    return "the work of a rank's layers depends on messages, so no copy of them can be measured alone";
   const double bytes = static_cast<double>(step.parameters().count() * size_of(step.parameters().dtype())) *
                        static_cast<double>(2 + step.optimizer().state().size()) * world_.local_size();
   if (bytes > static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 4)
@@ -157,7 +157,8 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input,
                         .optimizer = input.optimizer ? *input.optimizer : make_optimizer(options_, 1000),
                         .step = step_options(options_),
                         .batch = batch,
-                        .runs = runs},
+                        .runs = runs,
+                        .split = StepProbe(step).split()},
                        rows);
   profile.model = options_.model;
   PredictStepOptions how = measure_calls_of(mesh, plan, step.optimizer().steps() | 1, runs);
