@@ -23,9 +23,9 @@ namespace trireme {
 namespace {
 
 /// Measures costs on the example, on rank 0, so that all ranks cut alike; in virtual time they are counted. Layers that
-/// are split over ranks need all ranks; then the slowest rank's costs count.
+/// are split over ranks need all ranks. If they cut texts, the slowest rank's costs count.
 void measure_parts(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example,
-                   bool all, bool keeps_memory, World& world) {
+                   bool all, bool cuts_texts, bool keeps_memory, World& world) {
   std::vector<PartCost> costs(parts.size());
   if (world.clock())
     costs = count_costs(chain, parameters, example, world.clock()->cluster().flops);
@@ -37,7 +37,10 @@ void measure_parts(std::vector<PartInfo>& parts, const Chain& chain, Parameters&
          {c.forward, c.backward_input, c.backward_weight, static_cast<double>(c.saved), static_cast<double>(c.output)})
       numbers.push_back(number);
   const Tensor shared = Tensor::of(numbers, {std::ssize(numbers)}, DType::f64);
-  world.comm().all_reduce(shared, ReduceOp::max).wait();
+  if (cuts_texts)
+    world.comm().all_reduce(shared, ReduceOp::max).wait();
+  else
+    world.comm().broadcast(shared, 0).wait();
   const double* v = shared.data<double>();
   for (auto& part : parts) {
     part.cost = {v[0], v[1], v[2], static_cast<Index>(v[3]), static_cast<Index>(v[4])};
@@ -215,8 +218,8 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
     const Plan rough = strategy(begin());  // throws before anything runs
     check_one_use(rough, strategy.split, o.layer_axes);
     const Tensor x = mesh.world().clock() ? microbatch_example(rough, strategy, o.profile) : o.profile.example;
-    measure_parts(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), !o.initialize,
-                  mesh.world());
+    measure_parts(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(),
+                  !strategy.split.context.empty(), !o.initialize, mesh.world());
   }
   Plan plan = strategy(begin());
   if (o.cuda_graphs)  // a graph runs all passes at once
