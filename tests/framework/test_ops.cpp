@@ -276,11 +276,11 @@ std::string difference(const Values& got, const Values& wanted, double tolerance
 
 /// Whether the oracle multiplies numbers of input k by 0 that our op leaves out: of a filter by padding, of values by
 /// the weight of keys that a query does not see, of a cell by its share at an edge. And prelu() multiplies its slope by
-/// 0.
+/// 0, and PyTorch's own attention adds its mask to scores.
 bool meets_zeros(const Case& c, std::size_t k) {
   const auto of = [&](const char* op) { return c.name.starts_with(op); };
   return (k > 0 && (of("conv/") || of("mixed_scale_dense") || of("prelu"))) || (k == 2 && of("attention")) ||
-         of("interpolate/trilinear");
+         (k == 1 && of("attention/documents")) || of("interpolate/trilinear");
 }
 /// Whether gradients are compared, too. Where a number is NaN PyTorch's own differ between its vector code and the ends
 /// of its loops, but those of ReLU and max pooling do not. Of ties topk() takes others; d kl_div / d target at 0 is 0
