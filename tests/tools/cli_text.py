@@ -150,7 +150,7 @@ class Text(unittest.TestCase):
                 time.sleep(0.01)
             process.kill()
             process.wait()
-            steps = max(int(path.name[5:]) for path in (folder / "checkpoints").glob("step_*"))
+            steps = max(int(path.name[5:]) for path in (folder / "checkpoints").glob("step_*") if not path.suffix)
             self.assertLess(steps, 38, "it ended before it was killed")
             got = run(*words, "--run.dir", folder, *layouts[(i + 1) % len(layouts)], "--resume", "auto", "--override")
             self.assertEqual(got.returncode, 0, (layout, got.stderr))
