@@ -147,10 +147,10 @@ ModelProfile measure_model(Communicator& comm, const MeasureOptions& options) {
   return replica_of(mesh, whole, comm);
 }
 
-bool can_measure_share(const SplitOptions& split) { return split.experts.empty() && split.one_weird_trick.empty(); }
+bool can_measure_share(const SplitOptions& split) { return split.one_weird_trick.empty(); }
 
 ModelProfile measure_share(Mesh& mesh, const MeasureOptions& options) {
-  check(can_measure_share(options.split), "profile", "experts and one_weird_trick need the rows that messages bring");
+  check(can_measure_share(options.split), "profile", "one_weird_trick needs the rows that messages bring");
   std::vector<std::string> names = options.split.sample_axes();
   for (const std::string& name : weight_axes(options.split)) names.push_back(name);
   std::vector<Axis> axes;
