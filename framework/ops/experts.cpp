@@ -56,6 +56,7 @@ struct Trip {
   RankMesh::Line line = {};                  ///< the ranks that send and receive
   std::vector<std::vector<Index>> rows;      ///< by rank of the line and expert
   std::vector<std::pair<Index, Index>> own;  ///< by rank of the line: its experts [begin, end)
+  bool silent = false;                       ///< other ranks send nothing: rows of zeros take the place of theirs
 
   std::size_t me() const { return static_cast<std::size_t>(line.me); }
   /// Rows of a rank for the experts [begin, end).
@@ -126,7 +127,9 @@ Tensor carried(const Tensor& x, const Trip& t, bool back) {
   for (std::size_t rank = 0; rank < t.rows.size(); ++rank) {  // receives first
     if (rank == me) continue;
     const Tensor into = back ? rows_of(y, out[rank].begin, out[rank].n) : packed[rank];
-    if (into.numel() > 0) waits.push_back(t.mesh->recv(into, t.line.ranks[rank]));
+    if (into.numel() == 0) continue;
+    if (t.silent) launch<kernel::Fill>(into, 0.0);
+    waits.push_back(t.mesh->recv(into, t.line.ranks[rank]));
   }
   for (std::size_t rank = 0; rank < t.rows.size(); ++rank) {
     if (rank == me) continue;
@@ -192,20 +195,23 @@ std::shared_ptr<const Trip> trip_of(const std::vector<Index>& rows, bool fit, co
   trip->mesh = weight.shared_mesh();
   trip->line = weight.mesh().line(axes);
   const Index ranks = std::ssize(trip->line.at), experts = std::ssize(rows);
-  const Index columns = experts + 1;  // the last: whether an id does not fit
+  const Index columns = experts + 2;  // the last two: whether an id does not fit, and 1 of every rank
   Tensor table = Tensor::zeros({ranks, columns}, DType::f64);
   table.data<double>()[trip->line.me * columns + experts] = fit ? 0 : 1;
+  table.data<double>()[trip->line.me * columns + experts + 1] = 1;
   for (Index e = 0; e < experts; ++e)
     table.data<double>()[trip->line.me * columns + e] = static_cast<double>(rows[static_cast<std::size_t>(e)]);
   table = table.to(like.device());
   weight.mesh().sum(table, axes);
   const Tensor all = table.to(cpu());
   for (Index rank = 0; rank < ranks; ++rank) {
+    const double* const told = all.data<double>() + rank * columns;
+    const bool silent = is_dry_run() || told[experts + 1] == 0;  // nothing is sent: its rows are taken to be as many
+    trip->silent = trip->silent || silent;
     trip->rows.emplace_back();
     for (Index e = 0; e < experts; ++e)
-      trip->rows.back().push_back(is_dry_run() ? rows[static_cast<std::size_t>(e)]
-                                               : static_cast<Index>(all.data<double>()[rank * columns + e]));
-    check_ids(is_dry_run() || all.data<double>()[rank * columns + experts] == 0, experts);
+      trip->rows.back().push_back(silent ? rows[static_cast<std::size_t>(e)] : static_cast<Index>(told[e]));
+    check_ids(silent || told[experts] == 0, experts);
     const Box box = weight.box(trip->line.at[static_cast<std::size_t>(rank)]);
     trip->own.emplace_back(box.at[0], box.at[0] + box.size[0]);
   }

@@ -147,23 +147,29 @@ ModelProfile measure_model(Communicator& comm, const MeasureOptions& options) {
   return replica_of(mesh, whole, comm);
 }
 
-bool can_measure_share(const SplitOptions& split) { return split.experts.empty() && split.one_weird_trick.empty(); }
+bool can_measure_share(const SplitOptions& split) { return split.one_weird_trick.empty(); }
 
 ModelProfile measure_share(Mesh& mesh, const MeasureOptions& options) {
-  check(can_measure_share(options.split), "profile", "experts and one_weird_trick need the rows that messages bring");
+  check(can_measure_share(options.split), "profile", "one_weird_trick needs the rows that messages bring");
+  MeasureOptions of_share = options;
+  const std::vector<std::string> apart = options.split.apart_axes();
   std::vector<std::string> names = options.split.sample_axes();
   for (const std::string& name : weight_axes(options.split)) names.push_back(name);
   std::vector<Axis> axes;
   int rank = 0;
-  for (const Axis& axis : mesh.axes())
+  for (Axis axis : mesh.axes())
     if (std::ranges::find(names, axis.name) != names.end()) {
-      axes.push_back(axis);
       rank = rank * axis.size + mesh.index(axis.name);
+      if (std::ranges::find(apart, axis.name) != apart.end()) {  // here it does not divide the batch
+        std::ranges::replace(of_share.split.experts, axis.name, axis.name + "_experts");
+        axis.name += "_experts";
+      }
+      axes.push_back(axis);
     }
   World alone;
   Mesh own(alone, axes, rank);
   const TrafficMeter::Dry nothing_sent(own.meter(), [](const std::string&, const Call&) {});
-  ModelProfile profile = replica_of(own, options, mesh.world().comm());
+  ModelProfile profile = replica_of(own, of_share, mesh.world().comm());
   profile.divided = true;
   std::vector<double*> seconds;
   for (ModelProfile::Size& size : profile.sizes) {

@@ -33,6 +33,7 @@ ModelProfile measure_model(Communicator&, const MeasureOptions&);
 bool can_measure_share(const SplitOptions&);
 /// As measure_model(), of a rank's share of layers that are split over the mesh. Its kernels run with the shapes of
 /// that rank and without the messages between them. The slowest rank's durations count, because the others wait for it.
+/// Experts get as many rows of each other rank as of this one.
 ModelProfile measure_share(Mesh&, const MeasureOptions&);
 /// Measures a program's segments on a rank that runs only these parts, with the program's number of micro-batches in
 /// flight, because both affect the caches. The time of a segment is divided among its parts in the proportion of

@@ -184,7 +184,7 @@ TEST_CASE("experts send each token to the rank of its expert and back, and nothi
             rows += from != to && (from == world.rank() || to == world.rank());
           }
       }
-      planned[static_cast<std::size_t>(world.rank())] = 2 * rows * width * 8 + ranks * (count + 1) * 8;
+      planned[static_cast<std::size_t>(world.rank())] = 2 * rows * width * 8 + ranks * (count + 2) * 8;
     });
     CHECK(sent == planned);
   }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <random>
 
+#include "framework/layers/experts.h"
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
 #include "framework/tensor/launch.h"
@@ -409,7 +410,8 @@ TEST_CASE("a profile is measured on all ranks at the same time, and predicts the
 
 TEST_CASE("a rank's share of split layers is measured without messages, and predicts the plan of a step") {
   const auto model = [] {
-    Module net = Sequential{Embedding(20, 16), SelfAttention(16, 4, {.causal = true}), Linear(16, 20)};
+    Module net = Sequential{Embedding(20, 16), SelfAttention(16, 4, {.causal = true}),
+                            MixtureOfExperts(16, 8, {.experts = 4}), Linear(16, 20)};
     initialize(net, 1);
     return net;
   };
@@ -419,6 +421,7 @@ TEST_CASE("a rank's share of split layers is measured without messages, and pred
   for (const auto& [text, axis] : std::vector<std::pair<std::string, std::string>>{{"context", "context"},
                                                                                    {"context(mode=ulysses)", "context"},
                                                                                    {"context(mode=ring)", "context"},
+                                                                                   {"experts | data_parallel", "data"},
                                                                                    {"tensor", "tensor"}}) {
     INFO(text);
     std::atomic<int> right = 0;
@@ -444,7 +447,7 @@ TEST_CASE("a rank's share of split layers is measured without messages, and pred
     });
     CHECK(right == 2);
   }
-  CHECK(!can_measure_share(parse_strategy("experts").split));
+  CHECK(can_measure_share(parse_strategy("experts").split));
   CHECK(!can_measure_share(parse_strategy("one_weird_trick").split));
 }
 
