@@ -77,12 +77,17 @@ Tensor shares_of_samples(const Tensor& scores, const Tensor& ids) {
 /// f of the Switch loss. Throws Error unless counts are those of the global batch.
 Tensor shares_of_batch(const Tensor& scores, const Tensor& counts, Index slots) {
   const BatchContext& batch = batch_of(scores);
-  const Index rows = batch.global_batch > 0 ? batch.global_batch : ops::global_shape(scores)[0];
-  const double all = static_cast<double>(rows) * tokens_of(scores) * static_cast<double>(slots);
-  check(is_dry_run() || sum(counts).item() == all, "experts",
-        "the Switch loss needs the experts' counts of the whole batch before backward, but this forward has a part of "
-        "it: leave out micro-batches, or use MixtureOptions::balance, which is exact for any part");
-  return scale(counts, static_cast<double>(counts.numel()) / all).to(scores.dtype());
+  const double counted = is_dry_run() ? 1 : sum(counts).item();
+  if (batch.global_batch > 0 && scores.dim(0) > 0 && !is_dry_run()) {
+    const Index named = batch.samples ? batch.samples.numel() : scores.dim(0);  // samples of these rows
+    const double rows = static_cast<double>(batch.global_batch * (scores.dim(0) / std::max<Index>(1, named))),
+                 all = rows * tokens_of(scores) * static_cast<double>(slots);
+    check(counted == all, "experts",
+          "the Switch loss needs the experts' counts of the whole batch before backward, but forward has {:.0f} of "
+          "{:.0f}: leave out micro-batches and parallel.norm_scope, or use MixtureOptions::balance",
+          counted, all);
+  }
+  return scale(counts, static_cast<double>(counts.numel()) / std::max(1.0, counted)).to(scores.dtype());
 }
 
 }  // namespace

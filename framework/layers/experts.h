@@ -21,8 +21,8 @@ struct MixtureOptions {
   /// that go to expert e, and P_e the mean score; the mean over the samples of the global batch. x is [N, ..., C].
   double balance = 0;
   /// Weight of the Switch loss (Fedus et al., arXiv 2101.03961, section 2.2): as balance, but with f_e and P_e of the
-  /// whole global batch. The counts of all ranks are summed in forward. With micro-batches, a forward has the counts
-  /// of a part of the batch, so no exact loss is possible: forward throws Error.
+  /// whole global batch. The counts of all ranks are summed in forward. With micro-batches, and with
+  /// norm_scope=local or group, a forward has the counts of a part of the batch, so forward throws Error.
   double switch_balance = 0;
   /// Step by which a bias of each expert, which counts for the choice alone, moves towards equal loads: up if the
   /// expert had fewer tokens than the mean in the last step, down if more (Wang et al., arXiv 2408.15664). Loads are

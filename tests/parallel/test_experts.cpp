@@ -340,8 +340,8 @@ TEST_CASE("the Switch loss counts the whole batch however ranks divide it, and r
     CHECK(most < 1e-12);
   }
   if (other_ranks(2)) return;
-  CHECK_ERROR(on_ranks(2, [&](World& w) { return weights(w, "accumulate(micro=2) | data_parallel", "data=2"); }), usage,
-              "Switch", "balance");
+  for (const std::string part : {"accumulate(micro=2) | data_parallel", "data_parallel(norm_scope=local)"})
+    CHECK_ERROR(on_ranks(2, [&](World& w) { return weights(w, part, "data=2"); }), usage, "Switch", "balance");
 }
 
 TEST_CASE("a scale of the loss scales balance losses, too") {
