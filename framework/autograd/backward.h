@@ -54,8 +54,8 @@ using BackwardFn = std::function<void(const Tensor& dy, Gradients&)>;
 struct Backward {
   BackwardFn inputs;        ///< gradients of activations (of all inputs, for ops without weights)
   BackwardFn weights = {};  ///< gradients of weights; may run later than inputs
-  /// inputs waits for messages. An op with a weights half that gives this one the last part of its gradient runs that
-  /// half in Gradients::run_kept(), or else after this op.
+  /// True: `inputs` sends messages and waits for them, and calls Gradients::run_kept() in between. The op that
+  /// completes the gradient of this op's result delays its weights half until that call, or until after this op.
   bool waits = false;
 };
 

@@ -29,11 +29,12 @@ struct MeasureOptions {
 /// Measures steps of the whole model on each rank of the communicator, at the same time and without messages. Returns
 /// rank 0's measurements on all ranks. The caller sets ModelProfile::model, arch and optimizer. A collective call.
 ModelProfile measure_model(Communicator&, const MeasureOptions&);
-/// Whether measure_share() can measure layers that are split like this: messages must not choose the rows of kernels.
+/// Whether measure_share() can measure layers that are split like this: not one_weird_trick, where messages decide how
+/// many rows a kernel gets.
 bool can_measure_share(const SplitOptions&);
 /// As measure_model(), of a rank's share of layers that are split over the mesh. Its kernels run with the shapes of
-/// that rank and without the messages between them. The slowest rank's durations count, because the others wait for it.
-/// Experts get as many rows of each other rank as of this one.
+/// that rank and without the messages between them. Of each part the slowest rank's duration counts, because the others
+/// wait for it. A collective call. Experts get as many rows of each other rank as of this one.
 ModelProfile measure_share(Mesh&, const MeasureOptions&);
 /// Measures a program's segments on a rank that runs only these parts, with the program's number of micro-batches in
 /// flight, because both affect the caches. The time of a segment is divided among its parts in the proportion of
