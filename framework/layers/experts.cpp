@@ -58,21 +58,23 @@ double tokens_of(const Tensor& x) {
   const Shape& shape = ops::global_shape(x);
   return static_cast<double>(std::max<Index>(1, shape.product(1, shape.rank() - 1)));
 }
+/// The mean over the tokens of each sample: x [N, ..., C] -> [N, C].
+Tensor token_mean(const Tensor& x) {
+  std::vector<int> axes;
+  for (int i = 1; i + 1 < ops::global_shape(x).rank(); ++i) axes.push_back(i);
+  return scale(sum(x, axes), 1 / tokens_of(x));
+}
 
 /// The mean over the samples of the global batch of the sum over e of f_e P_e. scores [N, ..., E]; shares: E / K times
 /// the shares of tokens, [N, E] or [E].
 Tensor imbalance(const Tensor& scores, const Tensor& shares) {
-  std::vector<int> axes;
-  for (int i = 1; i + 1 < ops::global_shape(scores).rank(); ++i) axes.push_back(i);
-  return batch_mean(sum(shares * scale(sum(scores, axes), 1 / tokens_of(scores)), {-1}));
+  return batch_mean(sum(shares * token_mean(scores), {-1}));
 }
 /// f of the sequence-wise loss.
 Tensor shares_of_samples(const Tensor& scores, const Tensor& ids) {
   const Index experts = ops::global_shape(scores)[-1], slots = ops::global_shape(ids)[-1];
-  std::vector<int> axes;
-  for (int i = 1; i + 1 < ops::global_shape(scores).rank(); ++i) axes.push_back(i);
-  return scale(sum(chosen_of(ids, experts, scores.dtype()), axes),
-               static_cast<double>(experts) / (static_cast<double>(slots) * tokens_of(scores)));
+  return scale(token_mean(chosen_of(ids, experts, scores.dtype())),
+               static_cast<double>(experts) / static_cast<double>(slots));
 }
 /// f of the Switch loss. Throws Error unless counts are those of the global batch.
 Tensor shares_of_batch(const Tensor& scores, const Tensor& counts, Index slots) {

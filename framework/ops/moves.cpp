@@ -223,10 +223,9 @@ Tensor gathered(const Tensor& x) {
 
 namespace {
 
-/// The backward of an op whose gradient is summed over ranks. While the sum travels, a product that read the op's
-/// result computes its gradient of weights. The products themselves are not cut into pieces that travel one by one:
-/// on the CPU the bits of a row depend on the number of rows.
-Backward travelling_sum(BackwardFn sum, bool waits = true) { return {.inputs = std::move(sum), .waits = waits}; }
+// While the sum of a gradient travels (Backward::waits), a product that read the op's result computes its gradient of
+// weights. Products themselves are not cut into pieces that travel one by one: on the CPU the bits of a row depend on
+// the number of rows.
 
 /// The last results of replicated() and collected() on this thread. Ops that read one tensor (queries, keys and values)
 /// share a result, so that one move serves all of them, and one sum their gradients.
@@ -271,14 +270,15 @@ Tensor replicated(const Tensor& x, const ShardSpec::Mesh& mesh, AxisMask axes) {
   return shared_result(x, *mesh, axes, 0, [&] {
     Tensor y = x.detach();
     y.impl()->batch = x.impl()->batch;
-    return record("replicated", std::move(y), {x}, travelling_sum([mesh, axes](const Tensor& dy, Gradients& g) {
-                    if (!g.needs_grad(0)) return;
-                    Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
-                    const RankMesh::Wait wait = mesh->start_sum(sum, axes);
-                    g.run_kept();
-                    wait();
-                    g.set_grad(0, std::move(sum));
-                  }));
+    BackwardFn sums = [mesh, axes](const Tensor& dy, Gradients& g) {
+      if (!g.needs_grad(0)) return;
+      Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
+      const RankMesh::Wait wait = mesh->start_sum(sum, axes);
+      g.run_kept();
+      wait();
+      g.set_grad(0, std::move(sum));
+    };
+    return record("replicated", std::move(y), {x}, Backward{.inputs = std::move(sums), .waits = true});
   });
 }
 
@@ -336,15 +336,14 @@ Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes) {
     const Tensor in = plain(x);
     Tensor y = moved(in, *have, to);
     if (!needs_record("collected", y, {&in})) return y;
-    return record("collected", std::move(y), {in},
-                  travelling_sum(
-                      [have, want, rest = axes & ~travel](const Tensor& dy, Gradients& g) {
-                        if (!g.needs_grad(0)) return;
-                        Tensor sum = rest == 0 || is_uniquely_owned(dy) ? dy : dy.clone();
-                        have->mesh().sum(sum, rest);
-                        g.set_grad(0, scattered_sum(sum, *want, *have, &g));
-                      },
-                      in.device().kind != DeviceKind::cpu));  // a host's messages take time from its products
+    BackwardFn sums = [have, want, rest = axes & ~travel](const Tensor& dy, Gradients& g) {
+      if (!g.needs_grad(0)) return;
+      Tensor sum = rest == 0 || is_uniquely_owned(dy) ? dy : dy.clone();
+      have->mesh().sum(sum, rest);
+      g.set_grad(0, scattered_sum(sum, *want, *have, &g));
+    };
+    const bool waits = in.device().kind != DeviceKind::cpu;  // a host's messages take time from its products
+    return record("collected", std::move(y), {in}, Backward{.inputs = std::move(sums), .waits = waits});
   });
 }
 

@@ -19,8 +19,8 @@ class LaunchWatch {
   struct Call {
     const char* op;                       ///< name of the contract: "conv"
     std::span<const View> operands;       ///< outputs and inputs, in the contract's order
-    double operations,                    ///< multiplications and additions, of contracts with `operations`; else 0
-        bytes;                            ///< that are moved: of contracts with `bytes`; else all operands'
+    double operations,                    ///< multiplications and additions by Op::operations(); 0: it has none
+        bytes;                            ///< read and written, by Op::bytes(); without it the operands' sizes
     double seconds,                       ///< duration of the kernel on its device
         vendor_seconds;                   ///< seconds in the vendor's library, without changes of layout
     const std::function<void()>& kernel;  ///< runs the kernel again, on the same operands
@@ -77,8 +77,8 @@ void launch_lowered(const A&... lowered) {
   if (launch_watch == nullptr) [[likely]]
     return kernel(lowered...);
   double operations = 0, bytes = -1;
-  if constexpr (requires { Op::operations(lowered...); }) operations = Op::operations(lowered...);
-  if constexpr (requires { Op::bytes(lowered...); }) bytes = Op::bytes(lowered...);
+  if constexpr (requires { &Op::operations; }) operations = Op::operations(lowered...);
+  if constexpr (requires { &Op::bytes; }) bytes = Op::bytes(lowered...);
   const auto call = [&] { kernel(lowered...); };
   launch_watch->watch(
       Op::name, operands, operations, bytes, [](const void* c) { (*static_cast<const decltype(call)*>(c))(); }, &call);

@@ -61,7 +61,8 @@ struct AttentionArgs {
   View q_starts = {};  ///< i64 [N]: added to the positions of the queries of each sample. View{}: 0
   View lengths = {};   ///< i64 [N]: keys of sample n at positions from lengths[n] on are masked. View{}: none
   /// i64 [N, Tq], causal: query i of sample n attends to no key before position first_keys[n, i], which is the
-  /// beginning of its document in a packed text. It never descends along the queries. View{}: none
+  /// beginning of its document in a packed text. It must not descend along the queries, which only the CPU
+  /// checks: pad with the last. View{}: none
   View first_keys = {};
   double dropout = 0;       ///< probability of dropout of the attention probabilities, in [0, 1)
   View samples = {};        ///< i64 [N]: ids of the samples, from which dropout masks are drawn. View{}: 0, 1, ...

@@ -39,7 +39,7 @@ struct ModelProfile {
   std::string optimizer = {};
   Measured update = {};          ///< seconds per parameter
   std::vector<Size> sizes = {};  ///< ascending by rows
-  bool divided = false;          ///< of a rank's share of split layers: by measure_share(), and in no file
+  bool divided = false;          ///< measured of a rank's share of split layers (measure_share()); not in files
   bool operator==(const ModelProfile&) const = default;
 };
 

@@ -68,6 +68,7 @@ class Replica {
   ModelProfile::Size of_rows(Step& step, const Chain& chain, const Tensor& x, const Tensor& y,
                              std::vector<double>& update) {
     std::vector<double> whole, forward, backward, loss;
+    const auto held = static_cast<double>(step.parameters().size());  // numbers that this rank updates
     const auto one = [&] {
       const double begun = now();
       (void)step(x, y).item();
@@ -86,14 +87,14 @@ class Replica {
       forward.push_back(p.forward);
       backward.push_back(p.backward);
       loss.push_back(p.loss);
-      update.push_back(p.update / static_cast<double>(step.parameters().count()));
+      update.push_back(p.update / held);
     }
     comm_.barrier();
     ModelProfile::Size size{
         .rows = x.dim(0), .forward = measured(forward), .backward = measured(backward), .loss = measured(loss)};
     size.between = measured(whole);
     size.between.value = std::max(0.0, size.between.value - size.forward.value - size.backward.value - size.loss.value -
-                                           measured(update).value * static_cast<double>(step.parameters().count()));
+                                           measured(update).value * held);
     size.parts = measure_costs(chain, step.parameters(), x, options_.runs);
     comm_.barrier();
     double sum[2] = {0, 0};

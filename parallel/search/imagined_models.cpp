@@ -39,11 +39,12 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   std::vector<Axis> axes{{"data", data}};
   axes.insert(axes.end(), split.axes.begin(), split.axes.end());
   const bool last_is_slowest = strategy.split.context_mode != ContextMode::ulysses;
+  const auto place_on = [&](const Axis& a) {
+    if (a.name == strategy.split.context && last_is_slowest) return a.size - 1;
+    return split.cuts_inputs() && a.name != "data" && a.size > 2 ? 1 : 0;
+  };
   int rank = 0;
-  for (const Axis& a : axes)
-    rank = rank * a.size + (a.name == strategy.split.context && last_is_slowest     ? a.size - 1
-                            : split.cuts_inputs() && a.name != "data" && a.size > 2 ? 1
-                                                                                    : 0);
+  for (const Axis& a : axes) rank = rank * a.size + place_on(a);
   World world;
   Mesh mesh(world, axes, rank);
   const auto [x, labels] = o_.samples(rows);  // written: host code checks ids of tokens

@@ -253,6 +253,25 @@ std::array<double, 4> context_deviations(Mesh& mesh, ContextMode mode, ContextCu
   return most;
 }
 
+namespace {
+/// Compares attention in each mode with one rank's: results of gather and ulysses that must have its bits, others to
+/// the bar.
+void judge_modes(Mesh& mesh, ContextCut cut, DType type, Index groups, const AttentionOptions& o,
+                 const Tensor& documents = {}) {
+  const int ranks = mesh.size("context");
+  const double bar = type == DType::f64 ? 1e-14 : 4e-6;
+  const auto judge = [&](ContextMode mode, std::size_t exact) {
+    const auto most = context_deviations(mesh, mode, cut, type, groups, o, {}, documents);
+    for (std::size_t i = 0; i < 4; ++i)
+      check(most[i] <= (i < exact ? 0 : bar), "test", "{} {} of {} ranks, {} groups: result {} deviates by {}",
+            to_string(mode), to_string(cut), ranks, groups, i, most[i]);
+  };
+  judge(ContextMode::gather, 2);
+  if (ranks <= 6) judge(ContextMode::ulysses, ranks <= groups ? 4 : 2);
+  judge(ContextMode::ring, 0);
+}
+}  // namespace
+
 TEST_CASE("attention of divided tokens has the bits of one rank, or is as near in a ring of any length") {
   for (const int ranks : {2, 3, 5, 7})
     for (const Index groups : {6, 2, 1})
@@ -260,21 +279,9 @@ TEST_CASE("attention of divided tokens has the bits of one rank, or is as near i
         CHECK_NOTHROW(on_mesh({{"context", ranks}}, [&](Mesh& mesh) {
           for (const AttentionOptions& o :
                {AttentionOptions{}, AttentionOptions{.causal = true}, AttentionOptions{.causal = true, .alibi = true},
-                AttentionOptions{.causal = true, .dropout = 0.3}, AttentionOptions{.causal = true, .window = 3}}) {
-            const double bar = type == DType::f64 ? 1e-14 : 4e-6;
-            for (const ContextCut cut : {ContextCut::contiguous, ContextCut::zigzag, ContextCut::striped}) {
-              const auto judge = [&](ContextMode mode, std::size_t exact) {
-                const auto most = context_deviations(mesh, mode, cut, type, groups, o);
-                for (std::size_t i = 0; i < 4; ++i)
-                  check(most[i] <= (i < exact ? 0 : bar), "test",
-                        "{} {} of {} ranks, {} groups: result {} deviates by {}", to_string(mode), to_string(cut),
-                        ranks, groups, i, most[i]);
-              };
-              judge(ContextMode::gather, 2);
-              if (ranks <= 6) judge(ContextMode::ulysses, ranks <= groups ? 4 : 2);
-              judge(ContextMode::ring, 0);
-            }
-          }
+                AttentionOptions{.causal = true, .dropout = 0.3}, AttentionOptions{.causal = true, .window = 3}})
+            for (const ContextCut cut : {ContextCut::contiguous, ContextCut::zigzag, ContextCut::striped})
+              judge_modes(mesh, cut, type, groups, o);
           return 1;
         }));
 }
@@ -293,19 +300,8 @@ TEST_CASE("attention inside documents has the bits of one rank, wherever these b
           for (const AttentionOptions& o :
                {AttentionOptions{.causal = true}, AttentionOptions{.causal = true, .dropout = 0.3, .alibi = true},
                 AttentionOptions{.causal = true, .window = 3}})
-            for (const ContextCut cut : {ContextCut::contiguous, ContextCut::zigzag, ContextCut::striped}) {
-              const auto judge = [&](ContextMode mode, std::size_t exact) {
-                const auto most = context_deviations(mesh, mode, cut, DType::f64, groups, o, {},
-                                                     Tensor::of(text, {2, 10}, DType::i64));
-                for (std::size_t i = 0; i < 4; ++i)
-                  check(most[i] <= (i < exact ? 0 : 1e-14), "test",
-                        "{} {} of {} ranks, {} groups: result {} deviates by {}", to_string(mode), to_string(cut),
-                        ranks, groups, i, most[i]);
-              };
-              judge(ContextMode::gather, 2);
-              if (ranks <= 6) judge(ContextMode::ulysses, ranks <= groups ? 4 : 2);
-              judge(ContextMode::ring, 0);
-            }
+            for (const ContextCut cut : {ContextCut::contiguous, ContextCut::zigzag, ContextCut::striped})
+              judge_modes(mesh, cut, DType::f64, groups, o, Tensor::of(text, {2, 10}, DType::i64));
         return 1;
       }));
 }
