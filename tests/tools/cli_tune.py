@@ -61,7 +61,7 @@ class Tune(cli.Case):
                 pass
 
     def rows(self, query, out=None):
-        with sqlite3.connect(f"file:{out or self.out}/tune.db?mode=ro", uri=True) as db:
+        with sqlite3.connect(f"file:{out or self.out}/study.db?mode=ro", uri=True) as db:
             return db.execute(query).fetchall()
 
     def check(self, out=None):
@@ -277,8 +277,8 @@ class Tune(cli.Case):
         refused("report", says=["tune"])
         for damaged in b"", b"SQLite format 3", bytes(4096):
             self.out.mkdir()
-            (self.out / "tune.db").write_bytes(damaged)
-            self.refused(run("tune", "report", self.out), self.out / "tune.db", kind="data")
+            (self.out / "study.db").write_bytes(damaged)
+            self.refused(run("tune", "report", self.out), self.out / "study.db", kind="data")
             shutil.rmtree(self.out)
         refused(self.asked(objective="test_f1"), *self.words(), says=["test_f1"])
         refused(self.asked(space='[space]\n"optim.lr" = {type = "log", low = 1, high = 1}\n'), *self.words(), says=["space.toml:3"])
@@ -297,7 +297,7 @@ class Tune(cli.Case):
         self.refused(got, "seed = 1", "seed = 2")
         got = run("tune", "--out", self.dir / "third", "--trials", 1)
         self.refused(got, "--trials")
-        with sqlite3.connect(self.dir / "third/tune.db") as db:
+        with sqlite3.connect(self.dir / "third/study.db") as db:
             db.execute("UPDATE trials SET status = 'done'")
         self.refused(run("tune", "--out", self.dir / "third"), "'done'", kind="data")   # by its worker, once
 

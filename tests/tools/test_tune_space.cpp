@@ -7,9 +7,9 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 #include "tests/tools/tune_question.h"
-#include "tools/tune/algorithm.h"
-#include "tools/tune/grid.h"
-#include "tools/tune/sobol.h"
+#include "tools/study/algorithm.h"
+#include "tools/study/grid.h"
+#include "tools/study/sobol.h"
 
 namespace test_tune_space {
 

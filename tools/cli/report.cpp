@@ -6,7 +6,7 @@
 #include "tools/cli/commands.h"
 #include "tools/report/report.h"
 #include "tools/report/study_page.h"
-#include "tools/tune/tune_page.h"
+#include "tools/report/tune_page.h"
 
 namespace trireme {
 
@@ -14,7 +14,7 @@ int report_command(const std::vector<std::string>& paths, const std::string& to)
   const std::string kind = std::filesystem::path(to).extension();
   check(kind.empty() || kind == ".html" || kind == ".htm", "report",
         "--out {} ends in {}, but a report is an HTML page; give a name that ends in .html", to, kind);
-  if (std::filesystem::is_regular_file(paths.front() + "/" + tune_file)) {
+  if (std::filesystem::is_regular_file(paths.front() + "/" + store_file)) {
     check(paths.size() == 1, "report", "{} is a hyper-parameter search, which has its own page; give it alone",
           paths.front());
     replace_file(to, tune_page(tune_result(paths.front())));

@@ -112,7 +112,7 @@ void input_size(const StudyData& study, Rule& r) {
 /// Whether the target was fixed first: every start of a run records the hash of study.toml, which must be the current
 /// one.
 bool target_was_first(const StudyData& study) {
-  const std::string now = asked_by(study.path);
+  const std::string now = study.result.question.asked_by();
   return std::ranges::all_of(study.ledger, [&](const LedgerEntry& e) { return e.status != "started" || e.why == now; });
 }
 
@@ -242,6 +242,10 @@ std::vector<std::string> limits_of(const StudyData& study) {
       "Learning rate, schedule and other settings are the same in all cells, and were not tuned for each.");
   if (o.weak && !o.scale_lr)
     limits.emplace_back("Weak scaling keeps the learning rate although the batch grows (--scale_lr is off).");
+  if (std::string others = others_text(study.result); !others.empty()) {
+    others[0] = 'O';
+    limits.push_back(others + (study.result.most_others > 0.1 ? ": times are longer than on a machine alone." : "."));
+  }
   if (study.facts && study.facts->cores > 0) {
     if (most_ranks > study.facts->cores)
       limits.push_back(fmt::format(
