@@ -440,7 +440,7 @@ class Monitor(cli.Case):
         self.refused(run("report", self.dir / shown[0], "--out", self.dir / "x.csv"), "x.csv", ".html")
         # Of a study: every picture of made-up data is stamped, and what cannot be kept is said.
         study = self.dir / "study"
-        self.assertEqual(run("scaling", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2, "--ranks", "1,2", "--seeds", 1, "--target", 5, "--out", study).returncode, 0)
+        self.assertEqual(run("study", "run", "--ranks", "1,2", "--seeds", 1, "--target", 5, "--out", study, "--", "train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2).returncode, 0)
         self.assertEqual(run("report", study, "--out", self.dir / "study.html").returncode, 0)
         page = xml.etree.ElementTree.fromstring((self.dir / "study.html").read_text())
         svg = "{http://www.w3.org/2000/svg}"

@@ -15,8 +15,8 @@
 #include "kernels/core/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
-#include "tools/study/ledger.h"
 #include "tools/study/lease.h"
+#include "tools/study/ledger.h"
 #include "tools/study/store.h"
 #include "tools/study/tune_result.h"
 

@@ -18,8 +18,7 @@ bool is_left_out(const std::string& setting, const std::string& subcommand) {
   if (setting == "weights" && subcommand != "train") return true;  // others have an option --weights
   constexpr std::array of_layout{"parallel.mesh", "parallel.strategy"};
   if (subcommand == "pack" && setting == "parallel.ranks") return true;
-  return (subcommand == "pack" || subcommand == "profile") &&
-         std::ranges::find(of_layout, setting) != of_layout.end();
+  return (subcommand == "pack" || subcommand == "profile") && std::ranges::find(of_layout, setting) != of_layout.end();
 }
 
 /// Placeholder of the option's value in --help.

@@ -145,8 +145,8 @@ int run(const StudyCommand& c) {
     if (question.study) question = asked_cells(c, question.study->options, settings, cells);
   } else {
     const std::string text = c.what.empty() ? "[study]" : read_settings(c.what);
-    question = parse_question(text, c.what);
     parse_config(settings, text, c.what, OldNames::refused, {"study", "cell", "tune", "space"});
+    question = parse_question(text, c.what);
     const bool has_model = parse_toml(text, c.what).contains("model");
     settings = training_of("study", example, c.words.empty() && has_model ? std::vector<std::string>{"train"} : c.words,
                            settings);
@@ -208,7 +208,8 @@ void add_options(CLI::App& command, StudyCommand& s) {
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
   command.add_flag("--retry", s.retry, "search: try failed trials again");
-  command.add_option("--worker", s.worker, "work for the study of this folder, next to other workers, until it is done")
+  command
+      .add_option("--worker", s.worker, "work for the study of this folder, next to other workers, until it is done")
       ->type_name("DIR");
   command.add_option("--share", s.share, "worker: number of workers that share this host's cores (default: 1)")
       ->type_name("N")

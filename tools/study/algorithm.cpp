@@ -62,7 +62,7 @@ class StudyOrder : public PointSearch {
   using PointSearch::PointSearch;
   Point next(int number) const override {
     const auto [cell, seed] = order_of(space()[0].values.size(), static_cast<int>(space()[1].high - space()[1].low) + 1)
-                                   .at(static_cast<std::size_t>(number - 1));
+                                  .at(static_cast<std::size_t>(number - 1));
     return {static_cast<double>(cell), space()[1].low + seed};
   }
 };

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
-#include <csignal>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -15,13 +15,13 @@
 #include "framework/io/file.h"
 #include "tools/launch/job.h"
 #include "tools/launch/supervisor.h"
-#include "tools/training/run_lock.h"
 #include "tools/study/asha.h"
 #include "tools/study/grid.h"
 #include "tools/study/lease.h"
 #include "tools/study/study_facts.h"
 #include "tools/study/study_result.h"
 #include "tools/study/tune_result.h"
+#include "tools/training/run_lock.h"
 #include "tools/training/toml_file.h"
 
 namespace trireme {
@@ -147,8 +147,8 @@ class Search {
     bool live = true;
   };
   void start() {
-    workers_.push_back(std::make_unique<Process>(
-        std::vector<std::string>{own_program(), "study", "run", "--worker", directory_, "--share", std::to_string(count_)}));
+    workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+        own_program(), "study", "run", "--worker", directory_, "--share", std::to_string(count_)}));
     ++live_;
   }
   void look_at(Process& worker, bool stopping) {
@@ -178,8 +178,7 @@ class Search {
     const TuneQuestion q = store_.question();
     const auto trials = store_.trials();
     for (const TrialEvent& e : events)
-      if (e.status != "started")
-        print_study(line_of(q, e, trials));
+      if (e.status != "started") print_study(line_of(q, e, trials));
   }
 
   std::string directory_;
@@ -206,9 +205,10 @@ void keep_question(const std::string& directory, const TuneQuestion& question, c
   std::string found = differences(to_toml(comparable(store.question())), to_toml(comparable(question)));
   if (found.empty()) found = differences(store.settings(), to_toml(settings));
   if (!found.empty())
-    throw OptionError(fmt::format("{} holds another question: {}; give another --out, because a question cannot change "
-                                  "after its first run",
-                                  directory, found));
+    throw OptionError(
+        fmt::format("{} holds another question: {}; give another --out, because a question cannot change "
+                    "after its first run",
+                    directory, found));
   if (question.options.trials > store.trials_wanted()) store.want_trials(question.options.trials);
 }
 

@@ -9,8 +9,8 @@
 
 #include "framework/io/file.h"
 #include "kernels/core/text.h"
-#include "tools/study/ledger.h"
 #include "tools/study/lease.h"
+#include "tools/study/ledger.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -35,9 +35,8 @@ double last_change(const std::string& run) {
   std::error_code none;
   for (fs::recursive_directory_iterator it(run, none), end; !none && it != end; it.increment(none))
     if (const auto time = fs::last_write_time(*it, none); !none)
-      last = std::max(
-          last,
-          std::chrono::duration<double>(std::chrono::file_clock::to_sys(time).time_since_epoch()).count());
+      last = std::max(last,
+                      std::chrono::duration<double>(std::chrono::file_clock::to_sys(time).time_since_epoch()).count());
   return last;
 }
 
@@ -83,8 +82,8 @@ TuneStore::TuneStore(const std::string& directory)
       database_(
           [&] {
             const std::string path = directory + "/" + store_file;
-            check(fs::exists(path), ErrorKind::file, "study", "{} has no {}, so it is not the folder of a study or search",
-                  directory, store_file);
+            check(fs::exists(path), ErrorKind::file, "study",
+                  "{} has no {}, so it is not the folder of a study or search", directory, store_file);
             check(exists(directory), ErrorKind::data, "study",
                   "{} is not the database of a study or search; give its folder", path);
             return path;

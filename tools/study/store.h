@@ -1,5 +1,5 @@
-// TuneStore: the state of a search or a scaling study in its folder, shared by any number of workers on any number of hosts. One worker at
-// a time writes (Transaction). A worker owns a trial by a lease, which heartbeats renew.
+// TuneStore: the state of a search or a scaling study in its folder, shared by any number of workers on any number of
+// hosts. One worker at a time writes (Transaction). A worker owns a trial by a lease, which heartbeats renew.
 //
 //   DIR/study.db       the state
 //   DIR/study.toml     the question of a scaling study, or space.toml that of a search; settings.toml is the training:
@@ -84,8 +84,8 @@ class TuneStore {
   std::string error();
   void give_up(const std::string& why);
   /// Forgets the reason and failures, so that trials can be tried again. all: of all failed trials; else only if no
-  /// trial has reported a value, of trials that did not diverge. A scaling study repeats all failed runs, and runs whose
-  /// folder is gone.
+  /// trial has reported a value, of trials that did not diverge. A scaling study repeats all failed runs, and runs
+  /// whose folder is gone.
   void forgive(bool all);
   /// Throws Error of kind data if the ledger was edited or has fewer lines than this store has written.
   void check_ledger();

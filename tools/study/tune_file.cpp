@@ -12,12 +12,12 @@
 #include "framework/metrics/metrics.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
-#include "tools/training/from_options.h"
-#include "tools/training/run_metrics.h"
-#include "tools/training/toml_file.h"
 #include "tools/study/asha.h"
 #include "tools/study/grid.h"
 #include "tools/study/sobol.h"
+#include "tools/training/from_options.h"
+#include "tools/training/run_metrics.h"
+#include "tools/training/toml_file.h"
 
 namespace trireme {
 namespace {
@@ -198,7 +198,7 @@ const std::vector<std::string>& objectives() {
   return keys;
 }
 
-[[noreturn]] void refuse(const std::string& text) { throw OptionError("tune: " + text); }
+[[noreturn]] void refuse(const std::string& text) { throw OptionError("study: " + text); }
 
 /// Whether the search sets this setting itself.
 bool is_own(const std::string& name) {
@@ -330,8 +330,8 @@ TuneQuestion parse_question(const std::string& toml, const std::string& source) 
   if (!all.contains("study")) return parse_tune(toml, source);
   for (const char* other : {"tune", "space"})
     if (const toml::node* node = all.get(other))
-      throw OptionError(fmt::format("{}[study] and [{}] are different questions; leave out one", place_in(source, *node),
-                                    other));
+      throw OptionError(
+          fmt::format("{}[study] and [{}] are different questions; leave out one", place_in(source, *node), other));
   return question_of(parse_study(toml, source));
 }
 

@@ -21,10 +21,10 @@
 #include "kernels/core/runtime.h"
 #include "tools/launch/job.h"
 #include "tools/launch/supervisor.h"
+#include "tools/study/lease.h"
 #include "tools/study/study.h"
 #include "tools/training/from_options.h"
 #include "tools/training/run_dir.h"
-#include "tools/study/lease.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -141,8 +141,8 @@ class Worker {
     fs::remove(run + "/" + result_file);  // of an earlier attempt
     std::vector<std::string> command;
     if (joining(trial) > 1) command = {"mpiexec", "-n", std::to_string(cell->ranks)};
-    command.insert(command.end(), {own_program(), "train", "--config", settings, "--seed", space_[1].text(trial.point[1]),
-                                   "--run.dir", run, "--run.resume", "auto"});
+    command.insert(command.end(), {own_program(), "train", "--config", settings, "--seed",
+                                   space_[1].text(trial.point[1]), "--run.dir", run, "--run.resume", "auto"});
     return command;
   }
 
@@ -157,7 +157,8 @@ class Worker {
     c.run.progress = "off";
     c.run.max_steps = 0;
     c.run.time_limit = 0;
-    const std::string run = folder_of(trial), settings = fmt::format("{}/settings/{:04}.toml", store_.directory(), trial.id);
+    const std::string run = folder_of(trial),
+                      settings = fmt::format("{}/settings/{:04}.toml", store_.directory(), trial.id);
     make_directories(store_.directory() + "/settings");
     replace_file(settings, to_toml(c));
     if (trial.parent > 0) inherit(trial_directory(store_.directory(), trial.parent), run, steps * trial.from_epoch);
@@ -224,13 +225,17 @@ class Worker {
   /// Gives the search up if no trial can report the objective. A loss is missing if it is not finite, so it does not
   /// count.
   bool is_hopeless(const Lease& lease, std::size_t told) {
-    if (question_.study || told > 0 || unreported_.empty() || options_.key().ends_with("_loss") || !store_.reports().empty()) return false;
+    if (question_.study || told > 0 || unreported_.empty() || options_.key().ends_with("_loss") ||
+        !store_.reports().empty())
+      return false;
     store_.give_up(fmt::format("objective {} is never reported: the evaluations of trial {} have {}", options_.key(),
                                lease.trial.id, unreported_));
     return true;
   }
   void look_for_faults(const Outcome& outcome) {
-    if (question_.study || outcome.kind != Outcome::Kind::failed || outcome.why.starts_with(diverged) || !store_.reports().empty()) return;
+    if (question_.study || outcome.kind != Outcome::Kind::failed || outcome.why.starts_with(diverged) ||
+        !store_.reports().empty())
+      return;
     const auto trials = store_.trials();
     const auto failed = std::ranges::count_if(
         trials, [](const TrialRow& t) { return t.status == TrialStatus::failed && !t.why.starts_with(diverged); });
@@ -268,8 +273,8 @@ class Worker {
     if (!gone.empty()) outcome = {Outcome::Kind::interrupted, gone, since(start)};
     const CpuTime after = cpu_time();
     if (after.all > before.all)
-      outcome.others = std::clamp(
-          (after.busy - before.busy - (after.own - before.own)) / (after.all - before.all), 0.0, 1.0);
+      outcome.others =
+          std::clamp((after.busy - before.busy - (after.own - before.own)) / (after.all - before.all), 0.0, 1.0);
     outcome.results = results_hash(folder_of(lease.trial));
     if (lost || !store_.end(lease, outcome))
       worker_say(fmt::format("trial {} was taken over by another worker", lease.trial.id));

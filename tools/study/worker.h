@@ -1,5 +1,5 @@
-// A worker of a study or search: takes a trial, runs `trireme train` for it, and reports its evaluations to the store, until
-// nothing is left. Any number of workers, on any hosts that share the folder, work on one search.
+// A worker of a study or search: takes a trial, runs `trireme train` for it, and reports its evaluations to the store,
+// until nothing is left. Any number of workers, on any hosts that share the folder, work on one search.
 #pragma once
 #include <string>
 #include <utility>
