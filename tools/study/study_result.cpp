@@ -57,7 +57,8 @@ void add_metrics(RunOutcome& run, const std::string& directory, double batch) {
   std::vector<double> step;
   each_line(directory + "/metrics.jsonl", [&](std::string_view line) {
     const Json json = parse_json(line);
-    if (value_or<std::string>(json, "kind", "") != "eval") return;
+    const std::string kind = value_or<std::string>(json, "kind", "");
+    if (kind != "eval" && kind != "test") return;  // test: of a run with a validation split
     if (json.contains("test_top1") && json["test_top1"].is_number()) {
       run.accuracy = json["test_top1"].get<double>();
       run.best = std::isnan(run.best) ? run.accuracy : std::max(run.best, run.accuracy);

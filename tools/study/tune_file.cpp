@@ -193,6 +193,8 @@ const std::vector<std::string>& objectives() {
                                  "step_ms_p50", "step_ms_p95",  "memory_mb",    "wait_share"};
     for (const Metric& metric : {Metric(Dice{}), Metric(MeanIoU{}), Metric(RegressionErrors{})})
       for (const MetricResult& result : metric.results()) all.push_back("test_" + result.name);
+    for (const std::string& key : std::vector(all))
+      if (key.starts_with("test_")) all.push_back("val_" + key.substr(5));
     return all;
   }();
   return keys;
@@ -359,9 +361,18 @@ void complete(TuneQuestion& q, const TrainerOptions& settings) {
   if (o.min_epochs > o.epochs)
     refuse(fmt::format("min_epochs is {}, but a trial has {}; use at most that many", o.min_epochs, o.epochs));
   if (settings.parallel.virtual_ranks > 0) refuse("trials run in real time; leave out --virtual");
+  const bool validates = settings.data.validation_split > 0;
+  if (o.objective.empty()) o.objective = validates ? "val_top1" : "test_top1";
   if (std::ranges::find(objectives(), o.key()) == objectives().end())
     refuse(fmt::format("objective: no evaluation reports '{}'{}; there are {}", shortened(o.key()),
                        did_you_mean(o.key(), objectives()), fmt::join(objectives(), ", ")));
+  if (validates ? o.key().starts_with("test_") : o.key().starts_with("val_"))
+    refuse(validates ? fmt::format("objective {}: with data.validation_split the test set is used once, after the last "
+                                   "epoch; use val_{}",
+                                   o.key(), o.key().substr(5))
+                     : fmt::format("objective {} needs a validation split; add --data.validation_split 0.1 to the "
+                                   "training",
+                                   o.key()));
   const bool smallest = o.objective.starts_with('-');
   if (smaller_is_better(o.key()) != smallest)
     refuse(fmt::format("objective '{}' asks for the {} {}, but {} values are better; use '{}{}'", o.objective,

@@ -3,7 +3,7 @@
 //
 //   [tune]
 //   algorithm = "asha"          # random, sobol, grid, tpe, asha, pbt
-//   objective = "test_top1"     # of metrics.jsonl's evaluations; with a minus, if the smaller is better: "-test_loss"
+//   objective = "val_top1"      # of metrics.jsonl's evaluations; with a minus, if the smaller is better: "-test_loss"
 //   trials = 40
 //   epochs = 9
 //   [space]
@@ -25,7 +25,9 @@ namespace trireme {
 
 struct TuneOptions {
   std::string algorithm = "random";
-  std::string objective = "test_top1";  ///< key of an evaluation; "-KEY" if lower is better
+  /// Key of an evaluation; "-KEY" if lower is better. Empty: val_top1 if the training has a validation split, else
+  /// test_top1.
+  std::string objective = {};
   std::int64_t trials = 0;              ///< in all; pbt: size of the population; 0: 20, or all points of a grid
   std::int64_t epochs = 0;              ///< most epochs of a trial; 0: the training's
   std::int64_t min_epochs = 1;          ///< asha: epochs of the first rung; pbt: between replacements; median rule:

@@ -9,6 +9,8 @@
 #include <map>
 #include <numeric>
 
+#include "framework/io/json.h"
+#include "framework/io/lines.h"
 #include "kernels/core/text.h"
 #include "tools/study/worker.h"
 
@@ -73,6 +75,19 @@ const TrialRow* TuneResult::best() const {
   return &trials[static_cast<std::size_t>(order[0])];
 }
 
+std::string TuneResult::about_best() const {
+  if (!question.options.key().starts_with("val_"))
+    return "chosen by this value, which is optimistic: with data.validation_split the test set would choose nothing";
+  std::string text = "chosen by this value, which is optimistic; on the test set, which chose nothing:";
+  each_line(trial_directory(directory, best()->id) + "/metrics.jsonl", [&](std::string_view line) {
+    const Json json = parse_json(line);
+    if (value_or<std::string>(json, "kind", "") != "test") return;
+    for (const char* key : {"test_top1", "test_loss", "test_dice", "test_perplexity"})
+      if (json.contains(key) && json[key].is_number()) text += fmt::format(" {} {:.6g}", key, json[key].get<double>());
+  });
+  return text;
+}
+
 int TuneResult::count(TrialStatus status) const {
   return static_cast<int>(std::ranges::count(trials, status, &TrialRow::status));
 }
@@ -132,8 +147,8 @@ std::string table_of(const TuneResult& r, int most) {
     std::string words;
     for (const auto& [name, value] : r.question.space.settings(best->point))
       words += fmt::format(" --{} {}", name, value);
-    out += fmt::format("best: trial {}, {} {} (optimistic, because it was selected by this value):{}\n", best->id,
-                       o.key(), value_text(r, *best), words);
+    out += fmt::format("best: trial {}, {} {}: {}\n", best->id, o.key(), value_text(r, *best), r.about_best());
+    out += fmt::format("its settings:{}\n", words);
     out += fmt::format("its weights: {}\n", trial_directory(r.directory, best->id));
   }
   for (const std::string& fault : r.faults) out += "ledger: " + fault + "\n";

@@ -21,6 +21,8 @@ struct TuneResult {
 
   const TrialRow* best() const;  ///< null: no trial has reported a value
   double value(const TrialRow& t) const { return question.options.sign() * t.last(); }  ///< of its last epoch
+  /// A sentence about the numbers of the best trial: whether the test set was used to choose it.
+  std::string about_best() const;
   int count(TrialStatus) const;
   bool is_synthetic() const;  ///< whether the data are synthetic, which every report must state
 };
