@@ -28,8 +28,8 @@ std::unique_ptr<const EncodedSource> open_shards(const std::string& split, const
   check(!o.shards.empty(), "tar", "--data.shards must name the training shards, as in 'shard-{{000000..000099}}.tar'");
   check(split != "test" || !o.val_shards.empty(), "tar", "--data.val_shards must name the shards to test on");
   std::vector<std::string> shards = expand_shards(o.shards, o.root);
-  const auto held = static_cast<std::ptrdiff_t>(
-      std::floor(static_cast<double>(shards.size()) * (1 - o.validation_split)));
+  const auto held =
+      static_cast<std::ptrdiff_t>(std::floor(static_cast<double>(shards.size()) * (1 - o.validation_split)));
   if (split == "train" && o.validation_split == 0) return WebDataset(shards, o.classes);
   // All splits have the classes of the training shards.
   const Index classes = o.classes > 0 ? o.classes : std::ssize(WebDataset(shards)->classes());

@@ -33,11 +33,11 @@ struct OpenOptions {
   VolumePairsOptions volumes = {};  ///< volumes: all options except root and `test`
   Index test_samples = 128;         ///< phantoms: PhantomsOptions::samples of the test split
 };
-/// Opens a data set by name. split: "train", "validation" (see validation_split) or "test". Names: "mnist", "fashion_mnist", "cifar10", "cifar100"
-/// (cifar.h), "imagenet" (image_folder.h), "tar" (webdataset.h), "packed" (packed.h), "text" (tokens.h: root is a text,
-/// a token file or a folder of such files; windows are random in the training split and strided in the test split),
-/// "synthetic", "phantoms" (phantoms.h), "volumes" (volume_pairs.h: root is a folder of pairs). Throws Error with the
-/// list of names for another name.
+/// Opens a data set by name. split: "train", "validation" (see validation_split) or "test". Names: "mnist",
+/// "fashion_mnist", "cifar10", "cifar100" (cifar.h), "imagenet" (image_folder.h), "tar" (webdataset.h), "packed"
+/// (packed.h), "text" (tokens.h: root is a text, a token file or a folder of such files; windows are random in the
+/// training split and strided in the test split), "synthetic", "phantoms" (phantoms.h), "volumes" (volume_pairs.h: root
+/// is a folder of pairs). Throws Error with the list of names for another name.
 Dataset open_dataset(const std::string& name, const std::string& split, const OpenOptions& = {});
 
 }  // namespace trireme

@@ -30,8 +30,9 @@ class TextWindows final : public TextSource {
           "the separator of documents is {}, expected an id below {}, or -1 for none", separator_, vocabulary_);
     const bool random = windows_ == Windows::random;
     check(n >= (random ? context_ + 1 : 2), ErrorKind::data, "text",
-          "{}{} has {} tokens, {}: give a longer text, or another share of it for the test (data.test_split, data.validation_split)", name_,
-          o.split.empty() ? "" : " (" + o.split + ")", n, [&] {
+          "{}{} has {} tokens, {}: give a longer text, or another share of it for the test (data.test_split, "
+          "data.validation_split)",
+          name_, o.split.empty() ? "" : " (" + o.split + ")", n, [&] {
             return random ? fmt::format("a window of {} and the token after it need {}", context_, context_ + 1)
                           : std::string("a target needs 2");
           });
@@ -195,7 +196,8 @@ Dataset Tokens(const TokensOptions& options) {
   }
   if (o.characters) o.tokenizer = character_tokenizer(text);
   if (!o.tokenizer) o.tokenizer = byte_tokenizer();
-  const auto [begin, end] = split_of(o, text.size(), test_byte(std::string_view(text).substr(0, test), o.validation_split), test);
+  const auto [begin, end] =
+      split_of(o, text.size(), test_byte(std::string_view(text).substr(0, test), o.validation_split), test);
   const auto ids = o.tokenizer.encode(std::string_view(text).substr(begin, end - begin));
   const std::string name = o.path.empty() ? "text" : o.path;
   return std::make_unique<TextWindows>(name, TokenSequence(ids), static_cast<Index>(end - begin),

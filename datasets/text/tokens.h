@@ -23,9 +23,9 @@ struct TokensOptions {
   /// "train", "validation" or "test"; empty: all. A text without separate files is divided: its last part is the test
   /// split, and the last part before it the validation split.
   std::string split = {};
-  double test_split = 0.1,      ///< share of the test split, in [0, 1): of n characters (tokens of a token file), those
-                                ///< from floor(n (1 - test_split)) on
-      validation_split = 0;     ///< share of the other characters (tokens), likewise, that the training split lacks
+  double test_split = 0.1,   ///< share of the test split, in [0, 1): of n characters (tokens of a token file), those
+                             ///< from floor(n (1 - test_split)) on
+      validation_split = 0;  ///< share of the other characters (tokens), likewise, that the training split lacks
   /// null: bytes for a text. For token files the tokenizer is then unknown, and the vocabulary is the largest id of all
   /// splits plus one.
   Tokenizer tokenizer = {};

@@ -49,6 +49,7 @@ class PairCrops final : public TensorSource {
     check(options.task == VolumeTask::denoise || options.classes >= 2, pairs_op,
           "{} classes, expected 2 or more: --data.classes says how many labels targets have", options.classes);
     folder_ = options.root + "/train";
+    options_.test = options.test || options.validation;
     std::error_code unknown;
     if (options.test) folder_ = options.root + (fs::is_directory(options.root + "/val", unknown) ? "/val" : "/test");
     const auto inputs = volumes_in(folder_ + "/inputs"), targets = volumes_in(folder_ + "/targets");
@@ -66,7 +67,6 @@ class PairCrops final : public TensorSource {
     }
     check(!pairs_.empty(), ErrorKind::data, pairs_op, "{} has {} volumes, of which validation_split {} leaves none",
           folder_, inputs.size(), options.validation_split);
-    options_.test = options.test || options.validation;
     scale_ = voxel_scale(pairs_[0].input.type(), options.mean, options.std);
   }
   std::string name() const override { return folder_; }

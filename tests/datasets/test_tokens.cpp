@@ -182,6 +182,14 @@ TEST_CASE("a text's last characters are the test split; characters are counted, 
   CHECK(open_dataset("text", "train", {.root = folder / "text.md", .context = 2, .windows = 1000})->size() == 1000);
   CHECK(text_of(open_dataset("text", "train", {.root = folder / "text.md", .context = 2, .test_split = 0}))->bytes() ==
         std::ssize(text));
+  for (const auto& [share, held] : {std::pair(0.0, 0), {0.25, 29}}) {  // of the 114 tokens in front of the test split
+    const OpenOptions o{
+        .root = folder / "text.md", .context = 2, .tokenizer = options.tokenizer, .validation_split = share};
+    const Dataset part = open_dataset("text", "train", o);
+    CHECK(text_of(part)->tokens() == cut - held);
+    if (held > 0) CHECK(text_of(open_dataset("text", "validation", o))->tokens() == held);
+    CHECK(text_of(open_dataset("text", "test", o))->tokens() == n - cut);
+  }
   CHECK(text_of(open_dataset("mnist", "test")) == nullptr);
   CHECK(text_of({}) == nullptr);
   CHECK_ERROR(open_dataset("text", "test", {.root = folder / "text.md", .test_split = 0}), data, 0, 2);

@@ -170,7 +170,7 @@ class Tune(cli.Case):
         order = sorted(losses, key=losses.get)
         rows = got.stdout.splitlines()[2:11]
         self.assertEqual([int(row.split()[0]) for row in rows], order)
-        self.assertIn(f"best: trial {order[0]}, test_loss {losses[order[0]]:.6g}", got.stdout)
+        self.assertIn(f"best: trial {order[0]}, test_loss {losses[order[0]]:.6g}: ", got.stdout)
         shown = self.tune("report", self.out)
         self.assertEqual(shown.stdout, got.stdout)
         page = self.dir / "page.html"
@@ -181,6 +181,21 @@ class Tune(cli.Case):
             for part in ("Learning curves", "Importance of settings", "What the best has cost", "Trials: their settings", "SYNTHETIC DATA", "optim.momentum", "epochs in all"):
                 self.assertIn(part, text)
             page.unlink()
+
+    def test_the_test_set_chooses_nothing(self):
+        """With a validation split trials are compared by it, and the best one's number on the test set is printed apart."""
+        grid = '[space]\n"optim.lr" = {type = "choice", values = ["0.0001", "0.01"]}\n'
+        split = [*training, "--data.validation_split", 0.25]
+        got = self.tune(*self.words(self.asked(space=grid, algorithm="grid"), train=split))
+        lines = {t: [json.loads(line) for line in (self.out / f"trials/{t:04}/metrics.jsonl").read_text().splitlines()] for t in (1, 2)}
+        values = {t: [line["val_top1"] for line in own if line["kind"] == "eval"][-1] for t, own in lines.items()}
+        best = max(values, key=lambda t: (values[t], -t))
+        tests = [line for line in lines[best] if "test_top1" in line]
+        self.assertEqual([line["kind"] for line in tests], ["test"])
+        self.assertIn(f"best: trial {best}, val_top1 {values[best]:.6g}: ", got.stdout)
+        self.assertIn(f" test_top1 {tests[0]['test_top1']:.6g}", got.stdout)
+        for objective, train, says in ("test_top1", split, "val_top1"), ("val_top1", training, "data.validation_split"):
+            self.refused(run("study", *self.words(self.asked(space=grid, objective=objective), train=train, out=self.dir / "x")), objective, says)
 
     def test_a_population_copies_and_perturbs(self):
         self.tune(*self.words(self.asked(space='[space]\n"optim.lr" = {type = "log", low = 1e-5, high = 0.5}\n', algorithm="pbt", trials=3, epochs=3, parallel=2, quantile=0.5)))

@@ -31,6 +31,7 @@ TuneQuestion question(const std::string& algorithm, int trials, int epochs) {
   TuneQuestion q =
       parse_tune("[tune]\nlease = 3600\n[space]\n\"optim.lr\" = {type = \"log\", low = 1e-4, high = 1.0}\n", "s");
   q.options.algorithm = algorithm;
+  q.options.objective = "test_top1";
   q.options.trials = trials;
   q.options.epochs = epochs;
   q.options.ranks = 1;

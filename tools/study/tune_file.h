@@ -28,20 +28,20 @@ struct TuneOptions {
   /// Key of an evaluation; "-KEY" if lower is better. Empty: val_top1 if the training has a validation split, else
   /// test_top1.
   std::string objective = {};
-  std::int64_t trials = 0;              ///< in all; pbt: size of the population; 0: 20, or all points of a grid
-  std::int64_t epochs = 0;              ///< most epochs of a trial; 0: the training's
-  std::int64_t min_epochs = 1;          ///< asha: epochs of the first rung; pbt: between replacements; median rule:
-                                        ///< before it applies
-  int eta = 3;                          ///< asha: one of eta trials is promoted
-  std::int64_t seed = 1;                ///< of the points
-  int parallel = 1;                     ///< simultaneous trials on this host
-  int ranks = 0;                        ///< per trial; 0: the training's
-  std::string launcher = "threads";     ///< how ranks are started: threads, mpiexec, srun
-  bool median_stop = false;             ///< stop trials that are worse than the median of the others
-  int startup = 10;                     ///< tpe: random trials at the start; median rule: finished trials that it needs
-  double quantile = 0.2;                ///< pbt: share of trials that are replaced, and share of their models
-  int retries = 3;                      ///< restarts of a trial whose process was killed
-  double lease = 60;                    ///< seconds without a heartbeat after which another worker takes a trial
+  std::int64_t trials = 0;           ///< in all; pbt: size of the population; 0: 20, or all points of a grid
+  std::int64_t epochs = 0;           ///< most epochs of a trial; 0: the training's
+  std::int64_t min_epochs = 1;       ///< asha: epochs of the first rung; pbt: between replacements; median rule:
+                                     ///< before it applies
+  int eta = 3;                       ///< asha: one of eta trials is promoted
+  std::int64_t seed = 1;             ///< of the points
+  int parallel = 1;                  ///< simultaneous trials on this host
+  int ranks = 0;                     ///< per trial; 0: the training's
+  std::string launcher = "threads";  ///< how ranks are started: threads, mpiexec, srun
+  bool median_stop = false;          ///< stop trials that are worse than the median of the others
+  int startup = 10;                  ///< tpe: random trials at the start; median rule: finished trials that it needs
+  double quantile = 0.2;             ///< pbt: share of trials that are replaced, and share of their models
+  int retries = 3;                   ///< restarts of a trial whose process was killed
+  double lease = 60;                 ///< seconds without a heartbeat after which another worker takes a trial
   bool operator==(const TuneOptions&) const = default;
 
   std::string key() const { return objective.substr(objective.starts_with('-')); }

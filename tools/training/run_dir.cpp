@@ -246,7 +246,9 @@ void RunDir::rewind(std::int64_t step) {
   std::string kept, rows = csv_head();
   each_line(metrics(), [&](std::string_view line) {
     auto json = parse_json(line);
-    if (!json.is_object() || !has_place(json) || json["step"] > step || value_or<std::string>(json, "kind", "") == "test") return;
+    if (!json.is_object() || !has_place(json) || json["step"] > step ||
+        value_or<std::string>(json, "kind", "") == "test")
+      return;
     kept.append(line) += '\n';
     rows += csv_row(json);
   });

@@ -65,8 +65,9 @@ struct Trainer::Impl {
     compare_ranks(world.comm(), "trainer", input.program);
     check_fault(options.run.fault, world.size());
     Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses invalid settings
-    compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test) +
-                                        (input.validation ? "validation " + description(*input.validation) : ""));
+    compare_ranks(world.comm(), "data",
+                  "train " + description(*input.train) + "test " + description(*input.test) +
+                      (input.validation ? "validation " + description(*input.validation) : ""));
     options_model = !input.model;
     if (!input.model)
       input.model = make_undrawn_model(options, options_for(*input.train), device);
@@ -266,6 +267,7 @@ struct Trainer::Impl {
                       .step = *step,
                       .train = input.train,
                       .test = input.test,
+                      .validation = input.validation,
                       .strategy = strategy,
                       .device = device,
                       .cpus = cpus,

@@ -31,10 +31,8 @@ std::string replace_word(std::string text, std::string_view old, std::string_vie
 
 /// Renamed settings: old name, new name.
 constexpr std::pair<std::string_view, std::string_view> renamed[] = {
-    {"data.validation", "data.test_split"},
-    {"optim.decay", "optim.weight_decay"},
-    {"optim.lr_per", "optim.lr_base_size"},
-    {"optim.step_factor", "optim.gamma"},
+    {"data.validation", "data.test_split"}, {"optim.decay", "optim.weight_decay"},
+    {"optim.lr_per", "optim.lr_base_size"}, {"optim.step_factor", "optim.gamma"},
     {"repeatable", "deterministic"},
 };
 
