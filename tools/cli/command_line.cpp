@@ -18,6 +18,9 @@ namespace trireme {
 /// Upper bound of counts on the command line.
 constexpr int most_count = 1'000'000'000;
 
+/// The group of options with which `train` is supervised as a job.
+constexpr const char* job_group = "Job";
+
 /// The last lines of a subcommand's --help.
 constexpr std::pair<const char*, const char*> examples[] = {
     {"train",
@@ -26,11 +29,9 @@ constexpr std::pair<const char*, const char*> examples[] = {
      "  trireme train --run.dir runs/a --resume\n"
      "  trireme train mnist_cnn --mesh pipe=2,data=2 \\\n"
      "      --strategy 'pipeline(micro=4) | data_parallel'\n"
-     "  mpiexec -n 4 trireme train mnist_cnn"},
-    {"launch",
-     "  trireme launch --ranks 4 -- train mnist_cnn --run.dir runs/a\n"
-     "  trireme launch --hosts a:4,b:4 --min-ranks 4 -- train mnist_cnn \\\n"
-     "      --run.dir runs/a"},
+     "  mpiexec -n 4 trireme train mnist_cnn\n"
+     "  trireme train mnist_cnn -n 4 --run.dir runs/b     # restarted after failures\n"
+     "  trireme train mnist_cnn --hosts a:4,b:4 --min-ranks 4 --run.dir runs/c"},
     {"eval",
      "  trireme eval runs/a\n"
      "  trireme eval runs/a --data fashion_mnist\n"
@@ -62,24 +63,26 @@ constexpr std::pair<const char*, const char*> examples[] = {
     {"export",
      "  trireme export runs/a --onnx model.onnx\n"
      "  trireme export runs/text --pretrained folder"},
-    {"plan",
+    {"plan show",
      "  trireme plan show resnet20 --mesh pipe=4 --strategy 'pipeline(micro=8)' \\\n"
-     "      --svg plan.svg\n"
+     "      --svg plan.svg"},
+    {"plan search",
      "  trireme plan search lenet5 --data synthetic --batch 4096 --ranks 64 \\\n"
      "      --cluster dgx_a100"},
-    {"simulate",
-     "  trireme simulate resnet20 --ranks 16 --cluster gigabit_ethernet --cost counted\n"
-     "  trireme simulate lenet5 --data synthetic --cost counted \\\n"
+    {"plan simulate",
+     "  trireme plan simulate resnet20 --ranks 16 --cluster gigabit_ethernet \\\n"
+     "      --cost counted\n"
+     "  trireme plan simulate lenet5 --data synthetic --cost counted \\\n"
      "      --sweep ranks=1,4,16 --cluster dgx_a100"},
-    {"verify",
-     "  trireme verify lenet5 --ranks 4 --strategy data_parallel\n"
-     "  trireme verify lenet5 --mesh pipe=2 --strategy 'pipeline(micro=4)' --steps 3"},
-    {"profile",
-     "  trireme profile lenet5 --data synthetic --batch 32 --ranks 2 \\\n"
-     "      --out machine.toml"},
+    {"plan verify",
+     "  trireme plan verify lenet5 --ranks 4 --strategy data_parallel\n"
+     "  trireme plan verify lenet5 --mesh pipe=2 --strategy 'pipeline(micro=4)' \\\n"
+     "      --steps 3"},
     {"bench",
      "  trireme bench resnet50 --batch 32\n"
-     "  trireme bench lenet5 --batch 256 --infer"},
+     "  trireme bench lenet5 --batch 256 --infer\n"
+     "  trireme bench lenet5 --data synthetic --batch 32 --ranks 2 \\\n"
+     "      --machine machine.toml"},
     {"doctor",
      "  trireme doctor\n"
      "  mpiexec -n 4 trireme doctor\n"
@@ -93,8 +96,8 @@ constexpr std::pair<const char*, const char*> examples[] = {
 constexpr const char* statuses =
     "Exit status:\n"
     "  0   success\n"
-    "  1   the answer is no (verify: a difference; doctor: a fault), or runs failed\n"
-    "      (study, and launch if none of the errors below says why)\n"
+    "  1   the answer is no (plan verify: a difference; doctor: a fault), or runs\n"
+    "      failed (study, and train -n if none of the errors below says why)\n"
     "  85  asked to stop; the run has saved its state, and --resume continues it\n"
     "  An error's status names its kind: 2 usage, 65 data, 66 file, 67 device,\n"
     "  68 communicator, 69 numerics, 70 out of memory, 71 internal.\n"
@@ -111,7 +114,6 @@ CommandLine::CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
   app_.set_version_flag("--version", version(), "print the version");
   app_.formatter(std::make_shared<HelpFormatter>());  // subcommands inherit it
   train();
-  launch();
   eval();
   study();
   predict_images();
@@ -121,16 +123,15 @@ CommandLine::CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
   import();
   export_model();
   plan();
-  simulate();
-  verify();
-  profile();
   bench();
   doctor();
   report();
   add("info", machine, "print build, devices, MPI, threads, models and strategies", [this] {
     return environment_ ? info_environment() : info();
   }).add_flag("--env", environment_, "print the environment variables instead, with values and defaults");
-  for (const auto& [name, lines] : examples) app_.get_subcommand(name)->footer(std::string("Examples:\n") + lines);
+  for (const auto& [name, lines] : examples)
+    for (auto& [command, action] : actions_)
+      if (full_name(*command) == name) command->footer(std::string("Examples:\n") + lines);
   app_.footer(statuses);
   for (auto& [command, action] : actions_) refuse_empty_paths(*command);
 }
@@ -153,15 +154,15 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
   const TrainerOptions options = settings_.over(base);
   validate(options);
   check_model_name(options);
-  const std::string command = app_.get_subcommands()[0]->get_name();
+  const auto chosen = std::ranges::find_if(actions_, [](const auto& a) { return a.first->parsed(); });
+  const std::string command = full_name(*chosen->first);
   const TrainerOptions::Parallel given = settings_.over({}).parallel;
   if (command != "train" && given.virtual_ranks > 0)
     throw OptionError(fmt::format("parallel.virtual is for trireme train only; {} {}; leave it out", command,
-                                  command == "simulate" ? "starts no ranks" : "runs in real time"));
-  const bool searches = command == "plan" && to_ == "search";
-  if (command != "train" && command != "simulate" && !searches && !given.cluster.empty())
+                                  command == "plan simulate" ? "starts no ranks" : "runs in real time"));
+  if (command != "train" && command != "plan simulate" && command != "plan search" && !given.cluster.empty())
     throw OptionError(fmt::format(
-        "parallel.cluster is for trireme simulate and train --virtual, and plan search; {} runs on this machine",
+        "parallel.cluster is for plan simulate, plan search and train --virtual; {} runs on this machine",
         command));
   if (!settings_.print_config()) return act(options);
   fmt::print("{}", to_toml(options));
@@ -170,6 +171,13 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
 
 void CommandLine::train() {
   CLI::App& command = add("train", training, "train a model; under mpiexec or srun each process is a rank", [this] {
+    const auto launches = train_->get_options([](const CLI::Option* o) { return o->get_group() == job_group; });
+    if (std::ranges::any_of(launches, [](const CLI::Option* o) { return o->count() > 0; })) {
+      launch_.words = settings_.words();
+      launch_.words.insert(launch_.words.begin(), "train");
+      if (!model_.empty()) launch_.words.push_back(model_);
+      return launch_command(launch_);
+    }
     const TrainerOptions given = settings_.over({});  // a resumed run has saved settings
     TrainerOptions base = goes_on(given) ? resume_config(given.run.dir) : TrainerOptions{};
     TrainerOptions::Parallel& kept = base.parallel;
@@ -185,22 +193,23 @@ void CommandLine::train() {
         },
         base);
   });
+  train_ = &command;
   add_model(command);
+  add_launch(command, launch_);
   settings_.add_to(command);
 }
 
-void CommandLine::launch() {
-  CLI::App& command =
-      add("launch", training, "run a training as a job; after a failure, restart it from its newest checkpoint",
-          [this] { return launch_command(launch_); });
-  LaunchOptions& o = launch_.launch;
+void CommandLine::add_launch(CLI::App& command, LaunchCommand& given) {
+  LaunchOptions& o = given.launch;
+  command.option_defaults()->group(job_group);
   command
-      .add_option("--ranks,--np", o.ranks,
-                  "ranks: processes, or threads; -np means the same (default: the hosts' slots, or 1)")
+      .add_option("-n,--np", o.ranks,
+                  "supervise the training as a job of N ranks, processes or threads; after a failure, restart it from "
+                  "its newest checkpoint (default with hosts: their slots)")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 20));
-  command.add_option("-H,--hosts", launch_.hosts, "hosts and the ranks of each: a:4,b:4")->type_name("LIST");
-  command.add_option("--hostfile", launch_.host_file, "file with one host per line: a slots=4")->type_name("FILE");
+  command.add_option("-H,--hosts", given.hosts, "hosts and the ranks of each: a:4,b:4")->type_name("LIST");
+  command.add_option("--hostfile", given.host_file, "file with one host per line: a slots=4")->type_name("FILE");
   command.add_option("--max-restarts", o.max_restarts, "give up after K restarts (default: 3)")
       ->type_name("K")
       ->check(CLI::Range(0, most_count));
@@ -217,6 +226,7 @@ void CommandLine::launch() {
   command.add_option("--grace", o.grace, "seconds that ranks get to stop; then the rest is killed (default: 60)")
       ->type_name("S")
       ->check(CLI::Range(1e-3, 1e9));
+  command.option_defaults()->group("Options");
 }
 
 void CommandLine::study() {
@@ -406,66 +416,56 @@ void CommandLine::export_model() {
 
 void CommandLine::bench() {
   CLI::App& command =
-      add("bench", machine, "measure images per second on synthetic images, and where the time goes", [this] {
-        return configured(
-            [this](const TrainerOptions& options) { return bench_command(argc_, argv_, options, bench_); });
-      });
+      add("bench", machine,
+          "measure images per second on synthetic images, and where the time goes; or this machine for predictions",
+          [this] {
+            if (!profile_.to.empty() && (!settings_.over({}).parallel.mesh.empty() ||
+                                         !settings_.over({}).parallel.strategy.empty()))
+              throw OptionError("bench --machine measures the model's parts on one rank; leave out mesh and strategy");
+            return configured([this](const TrainerOptions& options) {
+              return profile_.to.empty() ? bench_command(argc_, argv_, options, bench_)
+                                         : profile_command(argc_, argv_, options, profile_);
+            });
+          });
   add_model(command);
   command.add_option("--steps", bench_.steps, "steps to time, after two warm-up steps (default: 10)")
       ->type_name("N")
       ->check(CLI::Range(1, most_count));
   command.add_flag("--infer", bench_.infer, "time evaluation instead of training, with folded batch norms");
-  settings_.add_to(command);
-}
-
-void CommandLine::profile() {
-  CLI::App& command = add(
-      "profile", planning, "measure this machine for predictions: steps of a model, calls between ranks, disk", [this] {
-        return configured(
-            [this](const TrainerOptions& options) { return profile_command(argc_, argv_, options, profile_); });
-      });
-  add_model(command);
-  command.add_option("--out", profile_.to, "machine file to write, for --cost of simulate and plan")->type_name("FILE");
+  CLI::Option* machine = command.add_option(
+      "--machine", profile_.to,
+      "instead measure steps of the model, calls between ranks and the disk; machine file to write, for --cost of plan");
+  machine->type_name("FILE")->excludes(command.get_option("--steps"))->excludes(command.get_option("--infer"));
   command
       .add_option("--rows", profile_.rows,
-                  "rows of micro-batches, 8,16,32 (default: up to a rank's share of data.batch)")
+                  "machine: rows of micro-batches, 8,16,32 (default: up to a rank's share of data.batch)")
       ->delimiter(',')
-      ->check(CLI::Range(1, most_count));
-  command.add_option("--runs", profile_.runs, "repetitions of each measurement (default: 15)")
-      ->check(CLI::Range(1, most_count));
-  command.add_flag("--load", profile_.load, "also measure the loader of the data set");
-  command.add_option("--disk", profile_.disk, "directory whose disk is measured (default: this directory)")
-      ->type_name("DIR");
+      ->check(CLI::Range(1, most_count))
+      ->needs(machine);
+  command.add_option("--runs", profile_.runs, "machine: repetitions of each measurement (default: 15)")
+      ->check(CLI::Range(1, most_count))
+      ->needs(machine);
+  command.add_flag("--load", profile_.load, "machine: also measure the loader of the data set")->needs(machine);
+  command.add_option("--disk", profile_.disk, "machine: directory whose disk is measured (default: this directory)")
+      ->type_name("DIR")
+      ->needs(machine);
   settings_.add_to(command);
-}
-
-/// Refuses options of plan show for plan search, and the reverse.
-void CommandLine::refuse_options_of_other_plan() {
-  const CLI::App& plan = *app_.get_subcommand("plan");
-  const bool search = to_ == "search";
-  const std::vector<const char*> others =
-      search ? std::vector{"--trace", "--svg", "--html", "--latency", "--bandwidth", "--actions", "--measure"}
-             : std::vector{"--memory", "--top", "--json", "--run"};
-  for (const char* name : others)
-    if (plan.count(name) > 0)
-      throw OptionError(
-          fmt::format("{} is for plan {}, not for plan {}; leave it out", name, search ? "show" : "search", to_));
-  if (search && plan.count("--cost") > 0) search_.cost = plan_.cost;
 }
 
 void CommandLine::plan() {
-  CLI::App& command =
-      add("plan", planning,
-          "show what each rank does in a step, its cost and timeline; or search for the fastest strategies", [this] {
-            refuse_options_of_other_plan();
-            return configured([this](const TrainerOptions& options) {
-              return to_ == "show" ? plan_show(options, plan_) : plan_search(argc_, argv_, options, search_);
-            });
-          });
-  command.add_option("what", to_, "show or search")
-      ->required()
-      ->check(CLI::IsMember({"show", "search"}))
-      ->type_name("show|search");
+  CLI::App* command =
+      app_.add_subcommand("plan", "show, search, simulate or verify what ranks do in a step")->group(planning);
+  command->require_subcommand(1);
+  show(*command);
+  search(*command);
+  simulate(*command);
+  verify(*command);
+}
+
+void CommandLine::show(CLI::App& plan) {
+  CLI::App& command = add(plan, "show", "", "show what each rank does in a step, its cost and timeline", [this] {
+    return configured([this](const TrainerOptions& options) { return plan_show(options, plan_); });
+  });
   add_drawings(command);
   command.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
   command.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: unlimited")
@@ -473,21 +473,31 @@ void CommandLine::plan() {
   command.add_flag("--actions", plan_.actions, "print every action; without it, similar actions share a line");
   command.add_flag("--measure", plan_.measure,
                    "also run the plan with ranks as threads, and draw the measured timeline");
-  command
-      .add_option("--memory", search_.memory,
-                  "search: bytes that a rank may hold, 16e9, 16GB, 16GiB (default: the cluster's memory, or no limit)")
-      ->type_name("BYTES");
-  command.add_option("--top", search_.top, "search: number of strategies to print (default: 20)")
-      ->type_name("K")
-      ->check(CLI::Range(1, 10000));
-  command.add_option("--json", search_.json, "search: JSON file to write")->type_name("FILE");
-  command.add_flag("--run", search_.run, "search: then train with the best strategy, ranks as threads");
   settings_.add_to(command);
 }
 
-void CommandLine::simulate() {
+void CommandLine::search(CLI::App& plan) {
+  CLI::App& command = add(plan, "search", "", "rank the fastest strategies for these ranks on a cluster", [this] {
+    return configured(
+        [this](const TrainerOptions& options) { return plan_search(argc_, argv_, options, search_); });
+  });
+  command.add_option("model,--model", model_, "model; trireme info lists the names")->type_name("MODEL");
+  add_cost(command, search_.cost);
+  command
+      .add_option("--memory", search_.memory,
+                  "bytes that a rank may hold, 16e9, 16GB, 16GiB (default: the cluster's memory, or no limit)")
+      ->type_name("BYTES");
+  command.add_option("--top", search_.top, "number of strategies to print (default: 20)")
+      ->type_name("K")
+      ->check(CLI::Range(1, 10000));
+  command.add_option("--json", search_.json, "JSON file to write")->type_name("FILE");
+  command.add_flag("--run", search_.run, "then train with the best strategy, ranks as threads");
+  settings_.add_to(command);
+}
+
+void CommandLine::simulate(CLI::App& plan) {
   CLI::App& command =
-      add("simulate", planning, "predict the time of a step on a described cluster, for any number of ranks", [this] {
+      add(plan, "simulate", "", "predict the time of a step on a described cluster, for any number of ranks", [this] {
         if (!plan_.backtest.empty() && settings_.gives_layout())
           throw OptionError("simulate --backtest takes ranks from its table; leave out --ranks, --mesh and --strategy");
         if (!plan_.backtest.empty()) return backtest_command(plan_);
@@ -535,21 +545,25 @@ void CommandLine::simulate() {
 }
 
 /// Options of plan show and simulate: the model, its costs, and the output files.
-void CommandLine::add_drawings(CLI::App& command) {
-  command.add_option("model,--model", model_, "model; trireme info lists the names")->type_name("MODEL");
+void CommandLine::add_cost(CLI::App& command, std::string& cost) {
   command
       .add_option(
-          "--cost", plan_.cost,
+          "--cost", cost,
           "costs of the model's parts: measured on this machine (default where that takes seconds), counted from "
-          "shapes and the cluster's flops (default elsewhere), equal, or from a machine file (trireme profile)")
+          "shapes and the cluster's flops (default elsewhere), equal, or from a machine file (trireme bench --machine)")
       ->type_name("COST");
+}
+
+void CommandLine::add_drawings(CLI::App& command) {
+  command.add_option("model,--model", model_, "model; trireme info lists the names")->type_name("MODEL");
+  add_cost(command, plan_.cost);
   command.add_option("--trace", plan_.trace, "timeline to write, for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");
   command.add_option("--svg", plan_.svg, "picture of the timeline to write")->type_name("FILE");
   command.add_option("--html", plan_.html, "page to write, with the picture and the table")->type_name("FILE");
 }
 
-void CommandLine::verify() {
+void CommandLine::verify(CLI::App& plan) {
   TrainerOptions base;  // small and exact, unless the settings say otherwise
   base.dtype = "f64";
   base.data.name = "synthetic";
@@ -558,7 +572,7 @@ void CommandLine::verify() {
   base.optim.lr = 0.01;
   base.optim.schedule = "constant";
   CLI::App& command =
-      add("verify", planning, "train with a strategy and serially, and name the first difference (exit status 1)",
+      add(plan, "verify", "", "train with a strategy and serially, and name the first difference (exit status 1)",
           [this, base] {
             return configured(
                 [this](const TrainerOptions& options) { return verify_command(argc_, argv_, options, verify_); }, base);

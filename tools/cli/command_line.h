@@ -23,16 +23,18 @@ class CommandLine {
   static constexpr const char *training = "Train", *using_models = "Use models and data",
                               *planning = "Plan and predict", *machine = "Inspect";
   CLI::App& add(const std::string& name, const char* group, const std::string& about, Action action) {
-    CLI::App* command = app_.add_subcommand(name, about)->allow_extras()->group(group);
+    return add(app_, name, group, about, std::move(action));
+  }
+  CLI::App& add(CLI::App& parent, const std::string& name, const char* group, const std::string& about, Action action) {
+    CLI::App* command = parent.add_subcommand(name, about)->allow_extras()->group(group);
     actions_.emplace_back(command, std::move(action));
     return *command;
   }
   /// Makes options and arguments that are files or folders reject "", which an unset shell variable gives.
   static void refuse_empty_paths(CLI::App& command);
   void train();
-  void launch();
+  static void add_launch(CLI::App&, LaunchCommand&);
   void doctor();
-  void profile();
   void report();
   void eval();
   void predict_images();
@@ -43,10 +45,12 @@ class CommandLine {
   void export_model();
   void bench();
   void plan();
-  void refuse_options_of_other_plan();
-  void simulate();
   void add_drawings(CLI::App& command);
-  void verify();
+  static void add_cost(CLI::App& command, std::string& cost);
+  void show(CLI::App& plan);
+  void search(CLI::App& plan);
+  void simulate(CLI::App& plan);
+  void verify(CLI::App& plan);
   void study();
   void add_model(CLI::App& command);
   static void add_weights(CLI::App& command, std::string& file) {
@@ -64,6 +68,7 @@ class CommandLine {
   CLI::App app_{"Trireme: deep learning with data, model and pipeline parallelism built in"};
   std::vector<std::pair<CLI::App*, Action>> actions_;
   SettingsArguments settings_;
+  CLI::App* train_ = nullptr;
   std::string model_, run_, weights_, from_, to_;
   bool listing_ = false, environment_ = false;
   PredictOptions predict_;

@@ -111,7 +111,7 @@ struct SearchCommand {
 struct LaunchCommand {
   LaunchOptions launch;
   std::string hosts, host_file;    ///< parse_hosts(), read_host_file(); empty: not given
-  std::vector<std::string> words;  ///< arguments after "--"
+  std::vector<std::string> words;  ///< the training: "train" and its arguments, without those of the job
 };
 
 struct DoctorOptions {

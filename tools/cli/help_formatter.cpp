@@ -67,13 +67,13 @@ std::string row_of(const CLI::Option& option, bool all, int columns) {
 
 std::string usage(const CLI::App& app) {
   std::string line = "trireme";
-  if (!app.get_name().empty()) line += " " + app.get_name();
+  if (!app.get_name().empty()) line += " " + full_name(app);
   for (const CLI::Option* o : app.get_options([](const CLI::Option* each) { return each->get_positional(); })) {
     const std::string type = value_of(*o), name = type.size() > 2 ? type.substr(1) : o->get_name();
     const std::string word = o->get_expected_max() > 1 ? name + "..." : name;
     line += o->get_required() ? " " + word : " [" + word + "]";
   }
-  return line + (app.get_name().empty() ? " COMMAND [OPTIONS]" : " [OPTIONS]");
+  return line + (app.get_subcommands({}).empty() ? " [OPTIONS]" : " COMMAND [OPTIONS]");
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppF
       commands.emplace_back(command->get_group(), "");
     commands.back().second += row(command->get_name(), command->get_description(), columns, 14);
   }
-  for (const auto& [group, rows] : commands) out += "\n" + group + ":\n" + rows;
+  for (const auto& [group, rows] : commands) out += "\n" + (group.empty() ? "Commands" : group) + ":\n" + rows;
 
   int left_out = 0;
   std::string common;
@@ -118,7 +118,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppF
   if (!common.empty()) out += "\nCommon settings:\n" + common;
   if (left_out > 0)
     out +=
-        "\n" + wrapped(fmt::format("{} more settings: trireme {} --help-all", left_out, app->get_name()), 0, columns);
+        "\n" + wrapped(fmt::format("{} more settings: trireme {} --help-all", left_out, full_name(*app)), 0, columns);
   if (!app->get_footer().empty()) out += "\n" + app->get_footer() + "\n";
   return out;
 }

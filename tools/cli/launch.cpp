@@ -36,9 +36,9 @@ TrainerOptions training_of(const std::string& command, const std::string& exampl
 
 int launch_command(LaunchCommand command) {
   const TrainerOptions training =
-      training_of("launch", "trireme launch --ranks 2 -- train mnist_cnn --run.dir DIR", command.words);
+      training_of("train", "trireme train mnist_cnn -n 2 --run.dir DIR", command.words);
   const auto refuse = [](bool wrong, const std::string& text) {
-    if (wrong) throw OptionError("launch: " + text);
+    if (wrong) throw OptionError("train -n: " + text);
   };
   refuse(training.run.dir.empty(), "the run directory is missing; add it: train ... --run.dir DIR");
   refuse(training.parallel.virtual_ranks > 0,

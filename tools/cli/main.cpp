@@ -1,5 +1,4 @@
-// trireme: train, launch, study, doctor, report, eval, predict, generate, pack, import, export, bench, plan,
-// simulate, verify, info.
+// trireme: train, study, eval, predict, generate, infer, pack, import, export, plan, bench, doctor, report, info.
 #include <cerrno>
 #include <csignal>
 #include <cstdio>

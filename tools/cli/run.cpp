@@ -15,14 +15,17 @@ namespace trireme {
 
 std::string CommandLine::unknown_subcommand() const {
   std::vector<std::string> names;
-  for (auto& [command, action] : actions_) names.push_back(command->get_name());
+  for (const CLI::App* command : app_.get_subcommands({})) names.push_back(command->get_name());
   const std::string word = argc_ > 1 ? argv_[1] : "";
   if (argc_ == 1) return "no command is given; see trireme --help";
   if (word.starts_with("-") && word != "-h" && word != "--help" && word != "--version")
     return fmt::format("unknown option '{:.200}'{} before a command; see trireme --help", word,
                        did_you_mean(word, std::array<std::string, 2>{"--help", "--version"}));
-  for (const char* old : {"scaling", "tune"})
-    if (word == old) return fmt::format("{} is now called study run; see trireme study --help", old);
+  constexpr std::pair<const char*, const char*> renamed[] = {
+      {"launch", "train -n N"},         {"scaling", "study run"},   {"tune", "study run"},
+      {"profile", "bench --machine FILE"}, {"simulate", "plan simulate"}, {"verify", "plan verify"}};
+  for (const auto& [old, now] : renamed)
+    if (word == old) return fmt::format("{} is now called {}; see trireme --help", old, now);
   if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return "";
   return fmt::format("unknown command '{:.200}'{}; there are {}", word, did_you_mean(word, names),
                      fmt::join(names, ", "));
@@ -31,12 +34,12 @@ std::string CommandLine::unknown_subcommand() const {
 int CommandLine::run() {
   try {
     std::vector<std::string> words(argv_ + 1, argv_ + argc_);
-    if (!words.empty() && (words[0] == "launch" || words[0] == "study")) {
+    if (!words.empty() && words[0] == "study") {
       const auto end = std::ranges::find(words, "--");
-      if (end != words.end()) (words[0] == "study" ? study_.words : launch_.words).assign(end + 1, words.end());
+      if (end != words.end()) study_.words.assign(end + 1, words.end());
       words.erase(end, words.end());
-      std::ranges::replace(words, "-np", "--ranks");
     }
+    std::ranges::replace(words, "-np", "-n");
     words = SettingsArguments::with_values(std::move(words));
     std::ranges::reverse(words);  // the order that CLI11 expects
     app_.parse(std::move(words));
@@ -44,7 +47,7 @@ int CommandLine::run() {
     const std::string unknown = unknown_subcommand();
     const auto chosen = app_.get_subcommands();
     const std::string help =
-        chosen.empty() ? "trireme --help" : fmt::format("trireme {} --help", chosen[0]->get_name());
+        chosen.empty() ? "trireme --help" : fmt::format("trireme {} --help", full_name(*chosen[0]));
     throw OptionError(unknown.empty() ? fmt::format("{}; see {}", e.what(), help) : unknown);
   }
   check_environment();

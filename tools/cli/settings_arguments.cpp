@@ -16,9 +16,8 @@ namespace {
 /// setting.
 bool is_left_out(const std::string& setting, const std::string& subcommand) {
   if (setting == "weights" && subcommand != "train") return true;  // others have an option --weights
-  constexpr std::array of_layout{"parallel.mesh", "parallel.strategy"};
-  if (subcommand == "pack" && setting == "parallel.ranks") return true;
-  return (subcommand == "pack" || subcommand == "profile") && std::ranges::find(of_layout, setting) != of_layout.end();
+  constexpr std::array of_layout{"parallel.ranks", "parallel.mesh", "parallel.strategy"};
+  return subcommand == "pack" && std::ranges::find(of_layout, setting) != of_layout.end();
 }
 
 /// Placeholder of the option's value in --help.
@@ -108,8 +107,20 @@ bool SettingsArguments::gives_layout() const {
   return a.ranks == b.ranks || a.mesh == b.mesh || a.strategy == b.strategy;  // a given one replaces both
 }
 
+std::vector<std::string> SettingsArguments::words() const {
+  std::vector<std::string> words;
+  if (file_) words = {"--config", *file_};
+  for (const auto& [name, text] : values_) words.push_back(fmt::format("--{}={}", name, text));
+  return words;
+}
+
+std::string full_name(const CLI::App& subcommand) {
+  const CLI::App* parent = subcommand.get_parent();
+  return parent && parent->get_parent() ? parent->get_name() + " " + subcommand.get_name() : subcommand.get_name();
+}
+
 std::string unexpected(const CLI::App& subcommand, const std::string& word) {
-  const std::string help = fmt::format("see trireme {} --help", subcommand.get_name());
+  const std::string help = fmt::format("see trireme {} --help", full_name(subcommand));
   if (word.find_first_not_of('-') == word.npos || !word.starts_with("-"))
     return fmt::format("unexpected argument '{:.200}'; {}", word, help);
   const std::string option = word.substr(0, word.find('=')), name = option.substr(option.find_first_not_of('-'));
@@ -120,7 +131,7 @@ std::string unexpected(const CLI::App& subcommand, const std::string& word) {
   std::string why = fmt::format("unknown option '{:.200}'", option);
   try {
     check_setting_name(name);
-    why = fmt::format("trireme {} does not take {:.200}", subcommand.get_name(), option);
+    why = fmt::format("trireme {} does not take {:.200}", full_name(subcommand), option);
   } catch (const OptionError& e) {
     const std::string near = suggestion(name, known);
     if (!near.empty() && renamed_option(name).empty())

@@ -12,8 +12,8 @@ namespace trireme {
 
 class SettingsArguments {
  public:
-  /// Declares the options. --weights is only for train; pack and
-  /// profile those of layouts that they do not start. base: settings that --help shows as defaults; none: defaults are
+  /// Declares the options. --weights is only for train; pack omits the
+  /// settings of layouts. base: settings that --help shows as defaults; none: defaults are
   /// a run's settings.
   void add_to(CLI::App& subcommand, std::optional<TrainerOptions> base = TrainerOptions{});
   /// Rewrites a command line so that an option with an optional value has it after "=". The next word is its value only
@@ -24,6 +24,8 @@ class SettingsArguments {
   TrainerOptions over(TrainerOptions base) const;
   /// Whether the config file or the options give ranks, a mesh or a strategy.
   bool gives_layout() const;
+  /// The config file and the options as words of a command line.
+  std::vector<std::string> words() const;
   /// Sets a setting before all options are applied.
   void set_first(const std::string& name, const std::string& text) { values_.insert(values_.begin(), {name, text}); }
   bool print_config() const { return print_config_; }
@@ -38,6 +40,8 @@ class SettingsArguments {
 bool is_setting_group(const std::string& group);
 /// Whether the --help of a subcommand shows the setting; --help-all shows all settings.
 bool is_common(const std::string& setting, const std::string& subcommand);
+/// "train", "plan show".
+std::string full_name(const CLI::App& subcommand);
 /// Message for an argument that a subcommand does not know, with the most similar setting.
 std::string unexpected(const CLI::App& subcommand, const std::string& word);
 
