@@ -43,7 +43,7 @@ recorded_bits() {
   done
 }
 
-# A hundred trainings of each of seven layouts of which trireme launch lets a process be killed at a random moment.
+# A hundred trainings of each of seven layouts of which trireme train -n lets a process be killed at a random moment.
 kills() {
   TRIREME_KILLS=100 python3 tests/tools/cli_launch.py build/tools/trireme "${mpiexec:-none}" datasets/mnist Launch.test_what_is_killed_goes_on_with_the_same_bits
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two hosts on one machine: network namespaces with IPC, mount and host names of their own, MPI over TCP between them. trireme launch
+"""Two hosts on one machine: network namespaces with IPC, mount and host names of their own, MPI over TCP between them. trireme train -n
 loses one of them, goes on with the other, and comes back to both. Needs root, ip and unshare.
   two_hosts.py TRIREME [TEST ...]
 """
@@ -102,7 +102,7 @@ exec ip netns exec "$host" unshare --uts --ipc --mount sh -c "hostname $host; $*
     def test_a_host_is_lost_and_comes_back(self):
         got = subprocess.run([str(w) for w in [trireme, "train", *words, "--ranks", 2, "--run.dir", self.dir / "whole"]], capture_output=True, text=True)
         self.assertEqual(got.returncode, 0, got.stderr)
-        line = [*inside(hosts[0]), trireme, "launch", "-H", ",".join(f"{host}:1" for host in hosts), "--min-ranks", 1, "--max-restarts", 4, "--grace", 10, "--", "train", *words,
+        line = [*inside(hosts[0]), trireme, "train", "-H", ",".join(f"{host}:1" for host in hosts), "--min-ranks", 1, "--max-restarts", 4, "--grace", 10, *words,
                 "--run.dir", self.dir / "run"]
         env = {**os.environ, "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(self.dir / "shell"), "HYDRA_IFACE": "wire", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "wire",
                "OMP_WAIT_POLICY": "passive", "TRIREME_TIMEOUT": "20"}

@@ -59,7 +59,7 @@ constexpr std::array variables{
     other("TERM", "none", "name", "Kind of the terminal; on dumb, progress is printed as lines instead of a bar."),
     seconds("SLURM_JOB_END_TIME", 0, year_9999, "none", "s since 1970",
             "End of the Slurm job: a training saves and stops before it; 0 means no end."),
-    other("SLURM_JOB_ID", "none", "number", "A Slurm allocation exists: trireme launch starts ranks with srun."),
+    other("SLURM_JOB_ID", "none", "number", "A Slurm allocation exists: trireme train -n starts ranks with srun."),
     whole("SLURM_STEP_ID", 0, largest_step, "none", "number", "The process belongs to a Slurm step (srun)."),
     whole("SLURM_PROCID", 0, largest_int, "none", "rank", "Rank of the process in its Slurm step."),
     whole("SLURM_STEP_NUM_TASKS", 1, largest_int, "none", "ranks", "Ranks that srun started."),
@@ -77,7 +77,8 @@ constexpr std::array variables{
     other("HOROVOD_SIZE", "none", "ranks",
           "Processes that horovodrun started. Trireme refuses several that MPI does not know."),
     other("HYDI_CONTROL_FD", "none", "number", "MPICH's mpiexec started the process, not srun."),
-    text("HYDRA_LAUNCHER_EXEC", "ssh", "program", "Program that trireme launch and mpiexec use to reach other hosts."),
+    text("HYDRA_LAUNCHER_EXEC", "ssh", "program",
+         "Program that trireme train -n and mpiexec use to reach other hosts."),
     text("NCCL_HOSTID", "the host's name", "name",
          "Name of the host for NCCL. Ranks under different names may share a GPU."),
 };

@@ -13,8 +13,8 @@
 
 namespace trireme {
 
-/// What went wrong. It determines the exit status of `trireme`. For the kinds with "yes", `trireme launch` restarts the
-/// training, since another attempt may succeed:
+/// What went wrong. It determines the exit status of `trireme`. For the kinds with "yes", `trireme train -n` restarts
+/// the training, since another attempt may succeed:
 ///
 ///   kind           status  again  what went wrong
 ///   usage               2  no     a setting, an argument, an operand or the order of calls

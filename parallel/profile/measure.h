@@ -1,4 +1,4 @@
-// Measurements of a machine, for `trireme profile` and for the prediction at the end of a run.
+// Measurements of a machine, for `trireme bench --machine` and for the prediction at the end of a run.
 #pragma once
 #include <functional>
 #include <span>

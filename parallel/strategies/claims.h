@@ -1,5 +1,5 @@
 // StrategyClaim: a property that a strategy promises in addition to its Claim (parallel/strategies/strategy.h), such as
-// a limit in which it equals the serial run. The strategy's row lists its claims; `trireme verify` measures them
+// a limit in which it equals the serial run. The strategy's row lists its claims; `trireme plan verify` measures them
 // (parallel/analysis/verify_claims.h).
 #pragma once
 #include <cstdint>

@@ -1,4 +1,4 @@
-// libFuzzer entry for the table of `trireme simulate --measured`; tools/fuzz builds and runs it.
+// libFuzzer entry for the table of `trireme plan simulate --measured`; tools/fuzz builds and runs it.
 // sources: kernels/core/error.cpp kernels/core/suggest.cpp framework/io/json.cpp tools/cli/simulate_measured.cpp
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// libFuzzer entry for the table of `trireme simulate --backtest`; tools/fuzz builds and runs it.
+// libFuzzer entry for the table of `trireme plan simulate --backtest`; tools/fuzz builds and runs it.
 // sources: kernels/core/error.cpp framework/io/file.cpp tools/backtest/scaling_table.cpp
 // libraries: -ldeflate
 #include "tests/fuzz/foreign_fuzz.h"

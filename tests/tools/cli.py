@@ -305,7 +305,7 @@ class Training(Case):
                 words = line[line.index("trireme") + 1:]
                 if "--print-config" in short.stdout and words[0] == command and "--resume" not in words and command != "eval":
                     self.assertEqual(run(*words, "--print-config").returncode, 0, words)
-        for words, meant in (["train", "--pritn-config"], "--print-config"), (["launch", "--rank", 2], "--ranks"), (["--verison"], "--version"), (["info", "--evn"], "--env"):
+        for words, meant in (["train", "--pritn-config"], "--print-config"), (["train", "--hostfil", 2], "--hostfile"), (["--verison"], "--version"), (["info", "--evn"], "--env"):
             self.refused(run(*words), words[-1] if len(words) < 3 else words[1], meant)
         self.refused(run(), "--help")
         self.refused(run("train", "--"), "--help")
@@ -501,7 +501,7 @@ class Refusals(Case):
         for fault in "nan:5:1", "nan:0:-1", "nan:-1:1", "nan:0:1x", "nan:0", "nap:0:1":
             self.refused(run("train", *small, "--ranks", 2, "--run.fault", fault, "--run.dir", self.dir / "run"), "run.fault", fault)
         for missing in self.dir, self.dir / "none.toml":   # a folder, and nothing
-            for words in ["train", "--config"], ["simulate", "mlp", "--cluster"], ["study", "run", "--out", self.dir / "s"]:
+            for words in ["train", "--config"], ["plan", "simulate", "mlp", "--cluster"], ["study", "run", "--out", self.dir / "s"]:
                 with self.subTest(words=words):
                     self.refused(run(*words, missing), missing, kind="file")
         self.refused(run("train", *small, "--data.limit", 2, "--ranks", 3, "--run.dir", self.dir / "run"), "3", "2")

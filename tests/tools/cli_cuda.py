@@ -141,7 +141,7 @@ class OnDevices(unittest.TestCase):
         code, out, err = run("bench", "lenet5", "--device", "cuda", "--data.batch", "4", "--steps", "1")
         self.assertEqual(code, 0, err)
         self.assertIn("of its floor", out)
-        code, out, err = run("verify", *model, "--data", "synthetic", "--steps", "1", "--mesh", "data=2,pipe=2", "--strategy",
+        code, out, err = run("plan", "verify", *model, "--data", "synthetic", "--steps", "1", "--mesh", "data=2,pipe=2", "--strategy",
                              "pipeline(micro=2) | data_parallel")
         self.assertEqual(code, 0, out + err)
         code, out, err = run("plan", "show", *model, "--mesh", "pipe=2", "--strategy", "pipeline(micro=2)")

@@ -1,4 +1,4 @@
-"""trireme launch: a supervised training, whose processes are killed, stopped and interrupted at random moments.
+"""trireme train -n: a supervised training, whose processes are killed, stopped and interrupted at random moments.
   cli_launch.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
 """
 import contextlib
@@ -41,7 +41,7 @@ class Launch(cli.Case):
     long = [*words, *unmeasured, "--data.synthetic_size", 600000, "--epochs", 1, "--checkpoint.steps", 0]
 
     def launch(self, options, words, name="run", env=None):
-        line = [trireme, "launch", *options, "--", "train", *words, "--run.dir", self.dir / name]
+        line = [trireme, "train", *options, *words, "--run.dir", self.dir / name]
         process = subprocess.Popen([str(w) for w in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
         def end():
             process.kill()
@@ -208,32 +208,31 @@ class Launch(cli.Case):
             self.assertEqual([a["step"] for a in result["attempts"]], [7, 7])
 
     def test_wrong_words(self):
-        good = ["--", "train", "mlp", "--run.dir", self.dir / "none"]
+        good = ["mlp", "--run.dir", self.dir / "none"]
         hosts = self.dir / "hosts"
-        for words, text in ((["--ranks", 2], "--"), (["--", "eval", "runs/x"], "--"),
-                            (["--", "train", "mlp"], "--run.dir"), (["--", "train", "mlp", "--optim.rl", 1], "optim.lr"),
-                            (["--", "train", "mlp", "--optim.lr", -1], "optim.lr"), (["-np", 0, *good], "0"), (["--max-restarts", -1, *good], "-1"),
+        for words, text in ((["-n", 1, "mlp"], "--run.dir"), (["-n", 1, "mlp", "--optim.rl", 1], "optim.lr"),
+                            (["-n", 1, "mlp", "--optim.lr", -1], "optim.lr"), (["-n", 1, "mlpp"], "mlpp"), (["-np", 0, *good], "0"), (["--max-restarts", -1, *good], "-1"),
                             (["-H", "a:0", *good], "'0'"), (["-H", "a:2,a:2", *good], "host a"), (["-H", ",", *good], "hosts"),
                             (["-H", "a:2", "-np", 3, *good], "3 ranks"), (["-np", 2, "--min-ranks", 3, *good], "--min-ranks is 3"),
                             (["--hostfile", hosts, *good], "hosts:2: "),
-                            (["-H", "a:1", "--hostfile", hosts, *good], "launch"), (["--launcher", "ssh", *good], "ssh"), (["--rank", 2, *good], "--ranks"),
+                            (["-H", "a:1", "--hostfile", hosts, *good], "hosts"), (["--launcher", "ssh", *good], "ssh"), (["--rank", 2, *good], "--ranks"),
                             (["-H", "a:2", "--launcher", "threads", *good], "mpiexec"), (["-np", 2, *good, "--mesh", "data=3"], "data=3"),
-                            (["--min-ranks", 2, *good, "--mesh", "data=3"], "--parallel.mesh"), (["--", "train", "mlp", "--virtual", 4, "--run.dir", "x"], "--virtual")):
+                            (["--min-ranks", 2, *good, "--mesh", "data=3"], "--parallel.mesh"), (["-n", 4, "mlp", "--virtual", 4, "--run.dir", "x"], "--virtual")):
             hosts.write_text("# none\na slots=two\n")
-            self.refused(cli.run("launch", *words), text, status=2)
+            self.refused(cli.run("train", *words), text, status=2)
             self.assertFalse((self.dir / "none").exists())
         os.mkfifo(self.dir / "pipe")
         # Not there, a folder, without an end, and without a writer:
         for missing in self.dir / "nothing", self.dir, "/dev/zero", self.dir / "pipe":
-            self.refused(cli.run("launch", "--hostfile", missing, *good), missing, kind="file")
+            self.refused(cli.run("train", "--hostfile", missing, *good), missing, kind="file")
         for writer, text in ("true", "pipe names no host"), ("echo a:2; sleep 0.2; echo b slots=two", "pipe:2: 'two'"):
             with subprocess.Popen(["bash", "-c", f"({writer}) > {self.dir}/pipe"]):
-                self.refused(cli.run("launch", "--hostfile", self.dir / "pipe", *good), text, status=2)
+                self.refused(cli.run("train", "--hostfile", self.dir / "pipe", *good), text, status=2)
         (self.dir / "old").mkdir()
         (self.dir / "old/result.json").write_text('{"status": 3}')   # damaged; the training writes none
-        got = cli.run("launch", "--launcher", "threads", "--max-restarts", 0, "--", "train", "mlp", "--data", "synthetic", "--weights", self.dir / "nothing", "--run.dir", self.dir / "old")
+        got = cli.run("train", "--launcher", "threads", "--max-restarts", 0, "mlp", "--data", "synthetic", "--weights", self.dir / "nothing", "--run.dir", self.dir / "old")
         self.assertEqual(got.returncode, 66, got.stderr)
-        got = cli.run("launch", "-np", 2, "--launcher", "mpiexec", *good, env={"PATH": str(self.dir)})
+        got = cli.run("train", "-np", 2, "--launcher", "mpiexec", *good, env={"PATH": str(self.dir)})
         self.assertIn("mpiexec", got.stderr)
         self.assertEqual(got.returncode, 66)
 

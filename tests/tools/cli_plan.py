@@ -41,8 +41,8 @@ class Plan(unittest.TestCase):
         for model, spatial in ((["msd", "--arch.layers", 3, "--data.image_size", 32], "h=2"), (["unet3d", "--arch.width", 2, *volumes], "d=2"),
                                (["msd", "--arch.layers", 3, *volumes], "d=2,h=2"), (["msd", "--arch.layers", 3, *volumes, "--data.task", "denoise"], "w=2")):
             for words in (["plan", "show", "--mesh", spatial, "--strategy", "spatial", "--measure"], ["plan", "search", "--ranks", 4],
-                          ["verify", "--mesh", spatial, "--strategy", "spatial", "--steps", 2], ["bench", "--steps", 1],
-                          ["profile", "--runs", 1, "--out", os.devnull]):
+                          ["plan", "verify", "--mesh", spatial, "--strategy", "spatial", "--steps", 2], ["bench", "--steps", 1],
+                          ["bench", "--runs", 1, "--machine", os.devnull]):
                 with self.subTest(model=model, words=words):
                     r = run(*words, *model, "--batch", 2)
                     self.assertEqual(r.returncode, 0, r.stderr)
@@ -66,7 +66,7 @@ class Plan(unittest.TestCase):
         """Without --measure, too, weights are a rank's share, as simulate has them."""
         for mesh, strategy, share in (("tensor=2", "tensor", 2.40), ("data=2", "one_weird_trick", 2.44), ("h=2", "spatial", 4.80)):
             words = ["mnist_cnn", "--mesh", mesh, "--strategy", strategy, "--cost", "equal"]
-            for command in ["plan", "show"], ["simulate"]:
+            for command in ["plan", "show"], ["plan", "simulate"]:
                 with self.subTest(strategy=strategy, command=command):
                     text = run(*command, *words).stdout
                     self.assertEqual(float(re.search(r"^MB per rank.*\nall +([\d.]+)", text, re.M)[1]), share, text)
@@ -142,11 +142,11 @@ class Plan(unittest.TestCase):
 class Verify(unittest.TestCase):
     def test_equal(self):
         for mesh, strategy in (("data=3", "data_parallel"), ("pipe=2", "pipeline(micro=4, schedule=zb-h1)"), ("pipe=2,data=2", "pipeline(micro=2) | data_parallel")):
-            r = run("verify", "--model", "mlp", "--mesh", mesh, "--strategy", strategy, "--steps", 3)
+            r = run("plan", "verify", "--model", "mlp", "--mesh", mesh, "--strategy", strategy, "--steps", 3)
             self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
             self.assertRegex(r.stdout, "^equal: mlp under .*\n$")   # by one rank
         if mpiexec != "none":
-            r = run("verify", "mnist_cnn", "--mesh", "pipe=2", "--strategy", "pipeline(micro=2)", "--steps", 2, "--batch", 6, ranks=2)
+            r = run("plan", "verify", "mnist_cnn", "--mesh", "pipe=2", "--strategy", "pipeline(micro=2)", "--steps", 2, "--batch", 6, ranks=2)
             self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
             self.assertIn("2 ranks (mpi", r.stdout)
 
@@ -157,7 +157,7 @@ class Verify(unittest.TestCase):
                             (["--strategy", "data_parallel(norm_scope=local)", "--parallel.norm_scope", "global"], local),
                             (["--strategy", "accumulate(micro=2) | data_parallel"],
                              "of the serial run in the same 2 micro-batches (batch norm: each micro-batch over all ranks)")):
-            r = run("verify", *resnet, *words)
+            r = run("plan", "verify", *resnet, *words)
             self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
             self.assertTrue(r.stdout.endswith(f"2 steps within 1e-11 {text}\n"), r.stdout)
 
@@ -169,31 +169,31 @@ class Verify(unittest.TestCase):
                                  ("compress(topk, ratio=0.1)", ["limit: with ratio=1, momentum=0", "error feedback"]), ("compress(qsgd)", [])):
             if brief and "mean preserved" in claims:
                 continue
-            r = run("verify", "lenet5", "--ranks", 3, "--strategy", strategy, "--steps", 3)
+            r = run("plan", "verify", "lenet5", "--ranks", 3, "--strategy", strategy, "--steps", 3)
             lines = [line for line in r.stdout.splitlines() if not line.startswith("  ")]
             self.assertEqual(r.returncode, 0 if claims else 1, r.stdout + r.stderr)
             self.assertRegex(lines[0], "^differs, as it may: lenet5 under " if claims else "^differs: lenet5 under ")
             for line, claim in zip(lines[1:], claims, strict=True):
                 self.assertTrue(line.startswith(f"ok: {strategy.split('(')[0]}: {claim}"), r.stdout)
         for strategy in "local_sgd(every=9)", "easgd(every=9)":   # workers do not meet
-            r = run("verify", "mlp", "--ranks", 2, "--strategy", strategy, "--steps", 3)
+            r = run("plan", "verify", "mlp", "--ranks", 2, "--strategy", strategy, "--steps", 3)
             self.assertEqual(r.returncode, 2, r.stdout + r.stderr)
             for value in "'data'", "every 9 steps", "--steps 9":
                 self.assertIn(value, r.stderr)
 
     def test_differs(self):
         for wrong in -1, "nan":
-            r = run("verify", "mlp", "--ranks", 2, "--tolerance", wrong, "--steps", 1)
+            r = run("plan", "verify", "mlp", "--ranks", 2, "--tolerance", wrong, "--steps", 1)
             self.assertEqual(r.returncode, 2, r.stderr)
             self.assertIn(f"--tolerance is {wrong}", r.stderr)
-        r = run("verify", "mlp", "--ranks", 2, "--dtype", "f32", "--tolerance", 1e-12, "--steps", 5)
+        r = run("plan", "verify", "mlp", "--ranks", 2, "--dtype", "f32", "--tolerance", 1e-12, "--steps", 5)
         self.assertEqual(r.returncode, 1, r.stdout + r.stderr)
         self.assertRegex(r.stdout, r"step \d, rank \d: the (gradient|value) of '.*' of layer '.*' differs by .*, relative ")
 
     def test_refusals(self):
         for words, text in ((["--mesh", "pipe=9", "--strategy", "pipeline"], "part"), (["--strategy", "nothing"], "'nothing'"),
                             (["--steps", "0"], "steps"), (["--mesh", "data=2", "--ranks", "3"], "data=2")):
-            r = run("verify", "mlp", *words)
+            r = run("plan", "verify", "mlp", *words)
             self.assertEqual(r.returncode, 2, (words, r.stdout, r.stderr))
             self.assertIn(text, r.stderr, words)
 

@@ -200,11 +200,11 @@ class Metrics(Runs):
         self.refused(run("eval", self.dir / "serial", *tensor, "--weights", self.dir / "none"), "none", kind="file")
 
     def test_commands_without_a_use_for_strategies_refuse_them(self):
-        for command in ["pack", "file"], ["profile"], ["predict", "none.png"], ["export", "none"], ["infer", "none"], ["report", "none"], ["doctor"], ["info"]:
+        for command in ["pack", "file"], ["predict", "none.png"], ["export", "none"], ["infer", "none"], ["report", "none"], ["doctor"], ["info"]:
             self.refused(run(*command, "--strategy", "tensor"), "--strategy")
-        for command in ["pack", "file", "--ranks", 2], ["pack", "file", "--mesh", "data=2"], ["profile", "--mesh", "tensor=2"], ["predict", "none.png", "--ranks", 2], ["infer", "none", "--ranks", 2]:
-            self.refused(run(*command), command[2] if command[0] != "profile" else "--mesh")
-        self.refused(run("simulate", "--backtest", "none.csv", "--ranks", 2), "--backtest", "--ranks")
+        for command in ["pack", "file", "--ranks", 2], ["pack", "file", "--mesh", "data=2"], ["bench", "--machine=x", "--mesh", "tensor=2"], ["predict", "none.png", "--ranks", 2], ["infer", "none", "--ranks", 2]:
+            self.refused(run(*command), command[2])
+        self.refused(run("plan", "simulate", "--backtest", "none.csv", "--ranks", 2), "--backtest", "--ranks")
         for layout in ["--mesh", "tensor=2", "--strategy", "tensor"], ["--mesh", "tensor=2"], ["--strategy", "serial"]:
             self.refused(run("bench", "mlp", "--infer", *layout), "--infer", layout[-1])
 

@@ -65,7 +65,7 @@ class Search(Folder):
         return r.stdout, json.loads((self.dir / "found.json").read_text())
 
     def step_of(self, model, candidate, batch, *words):
-        r = run("simulate", model, "--mesh", candidate["mesh"], "--strategy", candidate["strategy"], "--batch", batch, "--cost", "counted", *words)
+        r = run("plan", "simulate", model, "--mesh", candidate["mesh"], "--strategy", candidate["strategy"], "--batch", batch, "--cost", "counted", *words)
         self.assertEqual(r.returncode, 0, r.stderr)
         return seconds(*re.search(r"ranks takes ([\d.e+-]+) (ns|us|ms|s),", r.stdout).groups())
 
@@ -175,12 +175,12 @@ class Search(Folder):
         self.assertEqual(command[command.index("--run.dir") + 1], "it's here")
         self.assertNotIn("jitter", text)
         (self.dir / "jitter.toml").write_text("jitter = 0.1\n" + cluster.replace("MEMORY", "16e9"))
-        self.assertIn("jitter 0.1 is not considered; trireme simulate considers it\n", self.search("mlp", 4, "--batch", 64, "--cluster", self.dir / "jitter.toml")[0])
+        self.assertIn("jitter 0.1 is not considered; trireme plan simulate considers it\n", self.search("mlp", 4, "--batch", 64, "--cluster", self.dir / "jitter.toml")[0])
 
     def test_sources(self):
         """Of a machine file's costs on devices that a cluster file describes; of its calls among more ranks than it has measured."""
         machine = self.dir / "machine.toml"
-        r = run("profile", "mlp", "--data", "synthetic", "--batch", 16, "--ranks", 2, "--runs", 2, "--out", machine, cwd=self.dir)
+        r = run("bench", "mlp", "--data", "synthetic", "--batch", 16, "--ranks", 2, "--runs", 2, "--machine", machine, cwd=self.dir)
         self.assertEqual(r.returncode, 0, r.stderr)
         sources = {}
         for ranks, more in (2, []), (4, []), (2, ["--cluster", self.dir / "c.toml"]):
@@ -289,7 +289,7 @@ class Auto(Folder):
             with self.subTest(words=words):
                 r = run("train", "mlp", *self.words, "--run.dir", self.dir / "none", "--strategy", "auto", *words)
                 self.refused(r, text, status)
-        self.refused(run("simulate", "mlp", "--ranks", 2, "--strategy", "auto"), "parallel.strategy")
+        self.refused(run("plan", "simulate", "mlp", "--ranks", 2, "--strategy", "auto"), "parallel.strategy")
 
 
 if __name__ == "__main__":

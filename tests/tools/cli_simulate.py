@@ -1,4 +1,4 @@
-"""trireme simulate as its users meet it: one mesh, sweeps over ranks, what is said of the numbers.
+"""trireme plan simulate as its users meet it: one mesh, sweeps over ranks, what is said of the numbers.
   cli_simulate.py TRIREME [MPIEXEC]
 """
 import json
@@ -44,7 +44,7 @@ bandwidth = 25e9
         (self.dir / "c.toml").write_text(self.cluster)
 
     def simulate(self, *words):
-        r = run("simulate", "mlp", *words)
+        r = run("plan", "simulate", "mlp", *words)
         self.assertEqual(r.returncode, 0, r.stderr)
         return r.stdout
 
@@ -82,7 +82,7 @@ bandwidth = 25e9
         """Batch norm's sums over a slow link, in one step and in a sweep; on one rank there are none."""
         (self.dir / "slow.toml").write_text("[[nodes]]\ndevices = 4\n[links.inside]\nlatency = 1.0\nbandwidth = 0\n")
         def simulate(scope, *words):
-            r = run("simulate", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--batch", 8, "--cost", "equal", "--cluster", self.dir / "slow.toml", *words,
+            r = run("plan", "simulate", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--batch", 8, "--cost", "equal", "--cluster", self.dir / "slow.toml", *words,
                     "--parallel.norm_scope", scope)
             self.assertEqual(r.returncode, 0, r.stderr)
             return r.stdout
@@ -139,7 +139,7 @@ bandwidth = 25e9
         self.assertNotEqual(ring, tree)
         self.assertIn("collectives simulated message by message, all-reduces by ring", self.simulate(*words, "--collectives", "messages"))
         self.assertIn("collectives simulated message by message, all-reduces by tree", self.simulate(*words, "--collectives", "messages", "--allreduce", "tree", "--sweep", "ranks=4"))
-        r = run("simulate", "mlp", "--cluster", self.dir / "c.toml", "--mesh", "data=512", "--batch", 512, "--cost", "equal", "--collectives", "messages")
+        r = run("plan", "simulate", "mlp", "--cluster", self.dir / "c.toml", "--mesh", "data=512", "--batch", 512, "--cost", "equal", "--collectives", "messages")
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("up to 256 ranks, the mesh has 512", r.stderr)
 
@@ -158,7 +158,7 @@ bandwidth = 25e9
 
     def test_clusters_that_ship(self):
         self.assertIn("DGX A100 SuperPOD: 140 nodes of 8 devices", self.simulate("--cluster", "dgx_a100", "--mesh", "data=64", "--batch", 64, "--cost", "counted"))
-        r = run("simulate", "mlp", "--cluster", "dgx", "--mesh", "data=64")
+        r = run("plan", "simulate", "mlp", "--cluster", "dgx", "--mesh", "data=64")
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("there is no 'dgx'", r.stderr)
         self.assertIn("aws_p4d, dgx_a100, dgx_h100, gigabit_ethernet, summit, tpu_v3", r.stderr)
@@ -194,7 +194,7 @@ bandwidth = 25e9
                             (["--allreduce", "ring"], "parallel.allreduce is ring; simulate reduces along rings"), (["--sweep", "ranks="], "expected for example"),
                             (["--mesh", "pipe=2,data=1", "--strategy", "pipeline", "--sweep", "ranks=3"], "3 ranks are no multiple of the 2"),
                             (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "axis data"), (["--cost", "free"], "cost"), (["--steps", 0], "steps")):
-            r = run("simulate", "mlp", "--batch", 4, *words)
+            r = run("plan", "simulate", "mlp", "--batch", 4, *words)
             kind = "file" if re.search("cannot be read|no study", text) else "data" if re.match(r"\.csv[: ]|scaling is|evidence is", text) else "usage"
             self.assertEqual(r.returncode, unittests.statuses[kind], words)
             self.assertIn(text, r.stderr, words)
@@ -248,7 +248,7 @@ output = [0, 0, 0, 0]
         (self.dir / "machine.toml").write_text(machine)
 
     def simulate(self, *words, cost=None):
-        r = run("simulate", "mlp", "--cost", cost or self.dir / "machine.toml", *words)
+        r = run("plan", "simulate", "mlp", "--cost", cost or self.dir / "machine.toml", *words)
         self.assertEqual(r.returncode, 0, r.stderr)
         return r.stdout
 
@@ -281,7 +281,7 @@ output = [0, 0, 0, 0]
             self.assertIn("exposed communication", text)
         self.assertIn("efficiency 100.0 %", self.simulate("--mesh", "data=2", "--batch", 8, cost="equal"))
         # Ranks that divide layers compute no less than they would of whole ones: that each reads fewer weights is no gain where all parts cost alike.
-        got = run("simulate", "resnet18", "--data", "synthetic", "--data.image_size", 32, "--batch", 8, "--mesh", "data=8", "--strategy", "one_weird_trick", "--cost", "equal")
+        got = run("plan", "simulate", "resnet18", "--data", "synthetic", "--data.image_size", 32, "--batch", 8, "--mesh", "data=8", "--strategy", "one_weird_trick", "--cost", "equal")
         self.assertLessEqual(float(re.search(r"(?m)^efficiency ([\d.]+) %", got.stdout)[1]), 100)
         # All ranks wait for the one of half the speed: two halves of the work on 1.5 devices in the time of 2.
         two = self.cluster("[[nodes]]\ndevices = 1\n[[nodes]]\ndevices = 1\nspeed = 0.5\n[links.between]\nlatency = 0\nbandwidth = 0\n")
@@ -437,7 +437,7 @@ output = [0, 0, 0, 0]
         sent = [re.search(r"^all +data +[\d.]+ u?m?s +(\d+) ", text, re.M)[1] for text in (few, many)]
         self.assertEqual(sent[0], sent[1])
         def resnet(*words):
-            r = run("simulate", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--cost", "counted", *words)
+            r = run("plan", "simulate", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--cost", "counted", *words)
             self.assertEqual(r.returncode, 0, r.stderr)
             return int(re.search(r"^all +data +[\d.]+ u?m?s +(\d+) ", r.stdout, re.M)[1])
         # Batch norm's sums are gathered from all ranks.

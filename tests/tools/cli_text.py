@@ -250,14 +250,14 @@ class Text(unittest.TestCase):
 
     def test_plans_and_benches(self):
         model = ["gpt2", *small, "--data.context", 16, "--arch.vocabulary", 50, "--data.batch", 8]
-        for command in (["plan", "show"], ["simulate"]):
+        for command in (["plan", "show"], ["plan", "simulate"]):
             got = run(*command, *model, "--cost", "equal", "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=2, partition=even) | data_parallel")
             self.assertEqual(got.returncode, 0, got.stderr)
             self.assertIn("predicted", got.stdout.decode())
         got = run("plan", "show", *model, "--cost", "equal", "--ranks", 2, "--measure")
         self.assertIn("measured", got.stdout.decode(), got.stderr)
         for strategy in ("data_parallel | zero(3)",), ("pipeline(micro=2)", "--mesh", "pipe=2"):
-            got = run("verify", *model, "--steps", 3, "--strategy", *strategy, *([] if len(strategy) > 1 else ["--ranks", 2]))
+            got = run("plan", "verify", *model, "--steps", 3, "--strategy", *strategy, *([] if len(strategy) > 1 else ["--ranks", 2]))
             self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
         for more in [], ["--infer"]:
             self.assertRegex(run("bench", *model, "--steps", 2, *more).stdout.decode(), r"tokens/s +\d")

@@ -120,7 +120,7 @@ class Virtual(Case):
         settings = [model, "--data", "synthetic", "--batch", 32, "--optim.name", "sgd", "--cluster", "free.toml", "--mesh", mesh, "--strategy", strategy, "--parallel.threads", 1]
         ranks = math.prod(int(axis.split("=")[1]) for axis in mesh.split(","))
         self.train(name, *settings, "--data.synthetic_size", 32 * steps, "--epochs", 1, "--virtual", ranks)
-        got = subprocess.run([trireme, "simulate", *map(str, settings), "--cost", "counted", "--steps", str(steps)], capture_output=True, text=True, cwd=self.dir / name)
+        got = subprocess.run([trireme, "plan", "simulate", *map(str, settings), "--cost", "counted", "--steps", str(steps)], capture_output=True, text=True, cwd=self.dir / name)
         self.assertEqual(got.returncode, 0, got.stderr)
         number, unit = re.search(rf"{steps} steps of 32 samples on \d+ ranks take ([\d.]+) (\w+)", got.stdout).groups()
         return self.lines(name)[-1]["simulated_seconds"], float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
@@ -267,11 +267,11 @@ class Virtual(Case):
             self.assertIn(old, slow)
             (self.dir / "bad.toml").write_text(slow.replace(old, new))
             refused(["--virtual", 4, "--cluster", self.dir / "bad.toml"], "bad.toml:", *says)
-        for command in ["bench", "mlp", "--steps", 1], ["verify", "mlp"], ["plan", "show", "mlp"], ["pack", self.dir / "p"]:
+        for command in ["bench", "mlp", "--steps", 1], ["plan", "verify", "mlp"], ["plan", "show", "mlp"], ["pack", self.dir / "p"]:
             self.refused(run(*command, "--virtual", 2), "parallel.virtual", command[0])
-        self.refused(run("simulate", "mlp", "--virtual", 2), "parallel.virtual", "simulate")
+        self.refused(run("plan", "simulate", "mlp", "--virtual", 2), "parallel.virtual", "plan simulate")
         (self.dir / "c.toml").write_text(slow)
-        for command in ["bench", "mlp", "--steps", 1], ["verify", "mlp"], ["plan", "show", "mlp"], ["pack", self.dir / "p"]:
+        for command in ["bench", "mlp", "--steps", 1], ["plan", "verify", "mlp"], ["plan", "show", "mlp"], ["pack", self.dir / "p"]:
             self.refused(run(*command, "--cluster", self.dir / "c.toml"), "parallel.cluster", "--virtual")
         self.assertFalse((self.dir / "x/run").exists())
         self.assertNotIn("virtual", self.train("zero", *self.words, "--virtual", 0, "--run.max_steps", 1).stderr)

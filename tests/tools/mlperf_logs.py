@@ -115,7 +115,7 @@ class MlperfLogs(unittest.TestCase):
         self.assertEqual((rows["copy"]["dup_of"], rows["copy"]["family"], rows["alone"]["family"]), ("9.1 A n1", "", ""))
         table = self.folder / "table.csv"
         table.write_text(self.text)
-        got = subprocess.run([trireme, "simulate", "--backtest", table], capture_output=True, text=True)
+        got = subprocess.run([trireme, "plan", "simulate", "--backtest", table], capture_output=True, text=True)
         self.assertEqual(got.returncode, 65, got.stderr)   # three families are too few to learn from
         self.assertRegex(got.stderr, r"\b2\b")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which bundled models `trireme simulate` accepts under which strategies.
+"""Which bundled models `trireme plan simulate` accepts under which strategies.
   simulate_matrix.py TRIREME [--models A,B] [--strategies NAME,...] [--jobs N] [--table | --check FILE]
 
 Prints one line for each model and strategy: runs, or the refusal, and then the two totals. The exit status is 1 if a
@@ -27,7 +27,7 @@ strategies = {
 
 def simulate(trireme, model, strategy):
     """(what the command printed in one line, whether it ended as it should)."""
-    words = [trireme, "simulate", model, "--mesh", strategies[strategy], "--strategy", strategy, "--cost", "equal"]
+    words = [trireme, "plan", "simulate", model, "--mesh", strategies[strategy], "--strategy", strategy, "--cost", "equal"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode == 0:
         return "runs", True

@@ -162,8 +162,7 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
                                   command == "plan simulate" ? "starts no ranks" : "runs in real time"));
   if (command != "train" && command != "plan simulate" && command != "plan search" && !given.cluster.empty())
     throw OptionError(fmt::format(
-        "parallel.cluster is for plan simulate, plan search and train --virtual; {} runs on this machine",
-        command));
+        "parallel.cluster is for plan simulate, plan search and train --virtual; {} runs on this machine", command));
   if (!settings_.print_config()) return act(options);
   fmt::print("{}", to_toml(options));
   return 0;
@@ -419,8 +418,8 @@ void CommandLine::bench() {
       add("bench", machine,
           "measure images per second on synthetic images, and where the time goes; or this machine for predictions",
           [this] {
-            if (!profile_.to.empty() && (!settings_.over({}).parallel.mesh.empty() ||
-                                         !settings_.over({}).parallel.strategy.empty()))
+            if (!profile_.to.empty() &&
+                (!settings_.over({}).parallel.mesh.empty() || !settings_.over({}).parallel.strategy.empty()))
               throw OptionError("bench --machine measures the model's parts on one rank; leave out mesh and strategy");
             return configured([this](const TrainerOptions& options) {
               return profile_.to.empty() ? bench_command(argc_, argv_, options, bench_)
@@ -432,9 +431,9 @@ void CommandLine::bench() {
       ->type_name("N")
       ->check(CLI::Range(1, most_count));
   command.add_flag("--infer", bench_.infer, "time evaluation instead of training, with folded batch norms");
-  CLI::Option* machine = command.add_option(
-      "--machine", profile_.to,
-      "instead measure steps of the model, calls between ranks and the disk; machine file to write, for --cost of plan");
+  CLI::Option* machine = command.add_option("--machine", profile_.to,
+                                            "instead measure steps of the model, calls between ranks and the disk; "
+                                            "machine file to write, for --cost of plan");
   machine->type_name("FILE")->excludes(command.get_option("--steps"))->excludes(command.get_option("--infer"));
   command
       .add_option("--rows", profile_.rows,
@@ -478,8 +477,7 @@ void CommandLine::show(CLI::App& plan) {
 
 void CommandLine::search(CLI::App& plan) {
   CLI::App& command = add(plan, "search", "", "rank the fastest strategies for these ranks on a cluster", [this] {
-    return configured(
-        [this](const TrainerOptions& options) { return plan_search(argc_, argv_, options, search_); });
+    return configured([this](const TrainerOptions& options) { return plan_search(argc_, argv_, options, search_); });
   });
   command.add_option("model,--model", model_, "model; trireme info lists the names")->type_name("MODEL");
   add_cost(command, search_.cost);

@@ -181,8 +181,8 @@ void DescribedPlan::set_rows(Index asked) {
   if (profile) {
     beside = costs_at(*profile, rows);
     check(beside.parts.size() == parts.size(), ErrorKind::data, "profile",
-          "{} has {} parts of {}, which now has {}; measure again with trireme profile", cost, beside.parts.size(),
-          profile->model, parts.size());
+          "{} has {} parts of {}, which now has {}; measure again with trireme bench --machine", cost,
+          beside.parts.size(), profile->model, parts.size());
   }
   const auto counted = [&](Index n) { return count_costs(model.chain, model.parameters, model.input(n), flops); };
   const auto costs =

@@ -35,8 +35,7 @@ TrainerOptions training_of(const std::string& command, const std::string& exampl
 }
 
 int launch_command(LaunchCommand command) {
-  const TrainerOptions training =
-      training_of("train", "trireme train mnist_cnn -n 2 --run.dir DIR", command.words);
+  const TrainerOptions training = training_of("train", "trireme train mnist_cnn -n 2 --run.dir DIR", command.words);
   const auto refuse = [](bool wrong, const std::string& text) {
     if (wrong) throw OptionError("train -n: " + text);
   };

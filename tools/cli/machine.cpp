@@ -1,4 +1,4 @@
-// trireme profile: measures this machine, to predict runs on similar machines.
+// trireme bench --machine: measures this machine, to predict runs on similar machines.
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>

@@ -50,7 +50,7 @@ std::string gigabytes(Index bytes) { return fmt::format("{:.3f} GB", static_cast
 int ranks_asked(const TrainerOptions& config) {
   if (!config.parallel.strategy.empty() && config.parallel.strategy != "auto")
     throw OptionError(
-        fmt::format("parallel.strategy is {}, but plan search finds one; leave it out, or use trireme simulate",
+        fmt::format("parallel.strategy is {}, but plan search finds one; leave it out, or use trireme plan simulate",
                     config.parallel.strategy));
   const TrainerOptions::Parallel& p = config.parallel;
   if (p.allreduce != "default")
@@ -216,7 +216,7 @@ int plan_search(int argc, char** argv, const TrainerOptions& config, const Searc
              q.ranks == 1 ? "1 rank" : fmt::format("{} ranks", q.ranks), q.cluster.devices(), config.model,
              search.parameters(), config.data.batch, a.costs, a.memory);
   if (q.cluster.jitter > 0)
-    fmt::print("jitter {} is not considered; trireme simulate considers it\n", q.cluster.jitter);
+    fmt::print("jitter {} is not considered; trireme plan simulate considers it\n", q.cluster.jitter);
   if (config.data.batch < q.ranks)
     fmt::print("fewer samples than ranks: at most {} ranks on axis data; raise --data.batch to use more\n",
                config.data.batch);

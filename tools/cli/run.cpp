@@ -22,8 +22,9 @@ std::string CommandLine::unknown_subcommand() const {
     return fmt::format("unknown option '{:.200}'{} before a command; see trireme --help", word,
                        did_you_mean(word, std::array<std::string, 2>{"--help", "--version"}));
   constexpr std::pair<const char*, const char*> renamed[] = {
-      {"launch", "train -n N"},         {"scaling", "study run"},   {"tune", "study run"},
-      {"profile", "bench --machine FILE"}, {"simulate", "plan simulate"}, {"verify", "plan verify"}};
+      {"launch", "train -n N"},      {"scaling", "study run"},
+      {"tune", "study run"},         {"profile", "bench --machine FILE"},
+      {"simulate", "plan simulate"}, {"verify", "plan verify"}};
   for (const auto& [old, now] : renamed)
     if (word == old) return fmt::format("{} is now called {}; see trireme --help", old, now);
   if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return "";

@@ -1,4 +1,4 @@
-// trireme simulate: predicts steps of the settings' strategy on a cluster. No rank is started.
+// trireme plan simulate: predicts steps of the settings' strategy on a cluster. No rank is started.
 #include <fmt/format.h>
 
 #include <algorithm>

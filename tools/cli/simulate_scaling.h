@@ -1,4 +1,4 @@
-// trireme simulate --sweep: steps over numbers of ranks, in weak scaling (fixed rows per rank) and strong scaling
+// trireme plan simulate --sweep: steps over numbers of ranks, in weak scaling (fixed rows per rank) and strong scaling
 // (fixed batch over all ranks). Prints tables, and draws charts with the limits of Amdahl and Gustafson, and with
 // measurements.
 #pragma once

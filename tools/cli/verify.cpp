@@ -1,4 +1,4 @@
-// trireme verify: compares a strategy with the serial run, reports the first differing tensor, and checks claims.
+// trireme plan verify: compares a strategy with the serial run, reports the first differing tensor, and checks claims.
 #include <fmt/format.h>
 
 #include <algorithm>

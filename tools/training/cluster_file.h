@@ -1,4 +1,5 @@
-// Cluster files: a description of machines (parallel/comm/cluster.h) in TOML, for `trireme simulate` and virtual time:
+// Cluster files: a description of machines (parallel/comm/cluster.h) in TOML, for `trireme plan simulate` and virtual
+// time:
 //
 //   name = "two kinds of nodes"                  # for reports; default ""
 //   [[nodes]]                                    # identical nodes; ranks are placed on them in this order

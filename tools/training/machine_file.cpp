@@ -237,7 +237,7 @@ const ModelProfile& model_in(const MachineProfile& m, const TrainerOptions& opti
   std::string wanted;
   for (const auto& [name, value] : arch) wanted += fmt::format(" --{} {}", name, value);
   throw OptionError(fmt::format(
-      "the machine file has no profile of {}{}, only of: {}; measure one with trireme profile {}{} --out FILE",
+      "the machine file has no profile of {}{}, only of: {}; measure one with trireme bench {}{} --machine FILE",
       options.model, wanted, there.empty() ? "none" : there, options.model, wanted));
 }
 

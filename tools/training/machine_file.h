@@ -1,5 +1,5 @@
-// Machine files: measurements of `trireme profile` (parallel/profile/machine_profile.h) in TOML, for predictions of
-// runs on similar machines:
+// Machine files: measurements of `trireme bench --machine` (parallel/profile/machine_profile.h) in TOML, for
+// predictions of runs on similar machines:
 //
 //   jitter = 0.02              # standard deviation of the logarithm of a computation's time
 //   load = [2.1e-5, 0.03]      # seconds per sample of a rank's loader, and half the interquartile range

@@ -143,9 +143,9 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
   const double share = static_cast<double>(std::max<Index>(1, settings_.data.batch / q.ranks));
   if (q.profile) {
     if (costs_at(*q.profile, 1).parts.size() != parts)
-      throw OptionError(
-          fmt::format("search: the profile has {} parts of {}, which now has {}; measure again with trireme profile",
-                      costs_at(*q.profile, 1).parts.size(), settings_.model, parts));
+      throw OptionError(fmt::format(
+          "search: the profile has {} parts of {}, which now has {}; measure again with trireme bench --machine",
+          costs_at(*q.profile, 1).parts.size(), settings_.model, parts));
     imagined.costs = [&](Index rows) { return costs_at(*q.profile, rows).parts; };
   } else if (q.equal) {
     imagined.costs = [&](Index rows) {

@@ -13,7 +13,7 @@ struct Launcher {
   int ranks = 1;  ///< number of processes it started; 1 if it does not say
 };
 
-/// The name of a thread that each process has once all ranks have joined MPI. `trireme launch` looks for it.
+/// The name of a thread that each process has once all ranks have joined MPI. `trireme train -n` looks for it.
 inline constexpr char joined_thread[] = "trireme-mpi";
 
 /// Detects the launcher. get: std::getenv, or a replacement in tests. Throws Error (usage) for an invalid number of
