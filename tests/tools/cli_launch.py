@@ -211,7 +211,7 @@ class Launch(cli.Case):
         good = ["mlp", "--run.dir", self.dir / "none"]
         hosts = self.dir / "hosts"
         for words, text in ((["-n", 1, "mlp"], "--run.dir"), (["-n", 1, "mlp", "--optim.rl", 1], "optim.lr"),
-                            (["-n", 1, "mlp", "--optim.lr", -1], "optim.lr"), (["-n", 1, "mlpp"], "mlpp"), (["-np", 0, *good], "0"), (["--max-restarts", -1, *good], "-1"),
+                            (["-n", 1, "mlp", "--optim.lr", -1], "optim.lr"), (["-np", 0, *good], "0"), (["--max-restarts", -1, *good], "-1"),
                             (["-H", "a:0", *good], "'0'"), (["-H", "a:2,a:2", *good], "host a"), (["-H", ",", *good], "hosts"),
                             (["-H", "a:2", "-np", 3, *good], "3 ranks"), (["-np", 2, "--min-ranks", 3, *good], "--min-ranks is 3"),
                             (["--hostfile", hosts, *good], "hosts:2: "),

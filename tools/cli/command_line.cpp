@@ -420,7 +420,7 @@ void CommandLine::bench() {
           [this] {
             if (!profile_.to.empty() &&
                 (!settings_.over({}).parallel.mesh.empty() || !settings_.over({}).parallel.strategy.empty()))
-              throw OptionError("bench --machine measures the model's parts on one rank; leave out mesh and strategy");
+              throw OptionError("bench --machine measures the model's parts on one rank; leave out --mesh and --strategy");
             return configured([this](const TrainerOptions& options) {
               return profile_.to.empty() ? bench_command(argc_, argv_, options, bench_)
                                          : profile_command(argc_, argv_, options, profile_);
