@@ -1,6 +1,7 @@
 #include "tools/cli/command_line.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "tools/backtest/scaling_table.h"
 #include "tools/cli/config_file.h"
 #include "tools/cli/help_formatter.h"
+#include "tools/cli/manual.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
 
@@ -90,7 +92,8 @@ constexpr std::pair<const char*, const char*> examples[] = {
     {"report", "  trireme report runs/a runs/b --out report.html"},
     {"info",
      "  trireme info\n"
-     "  trireme info --env"},
+     "  trireme info --env\n"
+     "  source <(trireme info --completion)"},
 };
 
 constexpr const char* statuses =
@@ -126,9 +129,15 @@ CommandLine::CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
   bench();
   doctor();
   report();
-  add("info", machine, "print build, devices, MPI, threads, models and strategies", [this] {
-    return environment_ ? info_environment() : info();
-  }).add_flag("--env", environment_, "print the environment variables instead, with values and defaults");
+  CLI::App& info = add("info", machine, "print build, devices, MPI, threads, models and strategies", [this] {
+    const auto names = models() | std::views::transform(&ModelRow::name);
+    if (manual_) fmt::print("{}", man_page(app_));
+    if (completion_) fmt::print("{}", bash_completion(app_, fmt::format("{}", fmt::join(names, " "))));
+    return manual_ || completion_ ? 0 : environment_ ? info_environment() : trireme::info();
+  });
+  info.add_flag("--env", environment_, "print the environment variables instead, with values and defaults");
+  info.add_flag("--man", manual_, "print the manual page, trireme(1)");
+  info.add_flag("--completion", completion_, "print a script with which Bash completes commands and options");
   for (const auto& [name, lines] : examples)
     for (auto& [command, action] : actions_)
       if (full_name(*command) == name) command->footer(std::string("Examples:\n") + lines);

@@ -70,7 +70,7 @@ class CommandLine {
   SettingsArguments settings_;
   CLI::App* train_ = nullptr;
   std::string model_, run_, weights_, from_, to_;
-  bool listing_ = false, environment_ = false;
+  bool listing_ = false, environment_ = false, manual_ = false, completion_ = false;
   PredictOptions predict_;
   GenerateCommand generate_;
   InferCommand infer_;
