@@ -97,8 +97,10 @@ void sort_by(std::vector<InferencePlan>& plans, const PlanRates& rates) {
 void print_plans(const InferenceSubject& s, const std::vector<InferencePlan>& plans, double memory,
                  const PlanRates& rates, Console& console) {
   const int axes = s.whole.rank() - 2;
-  console.result(fmt::format("volume:        {} {}, {} -> {}; the model reads {} cells around a voxel", s.volume.path(),
-                             s.volume.type().name, s.whole, s.net->output(), shape_text(s.net->reach(), axes)));
+  console.result(fmt::format("volume:        {} {}, {}{} -> {}; the model reads {} cells around a voxel",
+                             s.volume.path(), s.volume.type().name, s.whole,
+                             s.net->input() == s.whole ? "" : fmt::format(", padded to {}", s.net->input()), s.result,
+                             shape_text(s.net->reach(), axes)));
   console.result(std::isfinite(memory) ? fmt::format("memory:        {:.1f} MiB of tensors per rank", memory / 1048576)
                                        : "memory:        not limited");
   console.result(fmt::format("  {:<6} {:>7} {:<21} {:<9} {:>14} {:>8} {:>12} {:>13} {:>13} {:>10}", "way", "boxes", "",
