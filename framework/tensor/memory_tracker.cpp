@@ -8,10 +8,11 @@ constinit thread_local const MemoryScope* current_scope = nullptr;
 }  // namespace
 
 void detail::MemoryCounts::add(MemoryKind kind, Index bytes) noexcept {
-  Count& c = counts[static_cast<std::size_t>(kind)];
-  const Index now = c.now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  for (Index peak = c.peak.load(std::memory_order_relaxed);
-       now > peak && !c.peak.compare_exchange_weak(peak, now, std::memory_order_relaxed);) {}
+  for (Count* c : {&counts[static_cast<std::size_t>(kind)], &all}) {
+    const Index now = c->now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    for (Index peak = c->peak.load(std::memory_order_relaxed);
+         now > peak && !c->peak.compare_exchange_weak(peak, now, std::memory_order_relaxed);) {}
+  }
 }
 
 void MemoryTracker::reset_peaks() {

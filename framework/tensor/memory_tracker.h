@@ -26,6 +26,7 @@ class MemoryCounts {
     std::atomic<Index> now = 0, peak = 0;
   };
   std::array<Count, 4> counts;
+  Count all;
 };
 }  // namespace detail
 
@@ -36,7 +37,9 @@ class MemoryTracker {
   Index now(MemoryKind kind) const { return of(kind).now.load(std::memory_order_relaxed); }
   /// Largest now(kind) since the last reset_peaks(), in bytes.
   Index peak(MemoryKind kind) const { return of(kind).peak.load(std::memory_order_relaxed); }
-  void reset_peaks();  ///< sets each peak to the current count
+  /// Largest sum of the kinds at one time, in bytes.
+  Index peak() const { return counts_->all.peak.load(std::memory_order_relaxed); }
+  void reset_peaks();  ///< sets each kind's peak to the current count
 
  private:
   friend class MemoryScope;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -15,16 +17,24 @@ constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
 constexpr std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 }  // namespace
 
+std::size_t addresses_left() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return std::numeric_limits<std::size_t>::max();
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const auto taken = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur > taken ? static_cast<std::size_t>(limit.rlim_cur) - taken : 0;
+}
+
 /// Reserves times_ as many addresses as the machine has memory, at most 2^44 bytes. If the process has a limit, at most
-/// half of it, or a quarter if times_ is above 1. Addresses cost nothing until they are touched.
+/// half of what is left of it, or a quarter if times_ is above 1. Addresses cost nothing until they are touched.
 void Arena::reserve() {
   if (std::exchange(reserved_, true)) return;
   std::size_t wanted =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   if (times_ > 1) wanted = std::max(wanted, std::min(times_ * wanted, std::size_t{1} << 44));
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    wanted = std::min(wanted, static_cast<std::size_t>(limit.rlim_cur) / (times_ > 1 ? 4 : 2));
+  wanted = std::min(wanted, addresses_left() / (times_ > 1 ? 4 : 2));
   wanted = rounded(wanted, huge_page);
   void* range =
       mmap(nullptr, wanted + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -9,6 +9,9 @@
 
 namespace trireme {
 
+/// Bytes of addresses that this process may still map under its limit (ulimit -v); the largest number without one.
+std::size_t addresses_left();
+
 class Arena {
  public:
   /// times: addresses to reserve, in multiples of the machine's memory. Above 1 the arena is for blocks that are

@@ -175,10 +175,7 @@ InferenceResult infer(World& world, const std::vector<Axis>& mesh, const VolumeN
   } else {
     result = TileRun(world, net, plan, files, run)();
   }
-  double memory = 0;
-  for (const MemoryKind kind : {MemoryKind::activations, MemoryKind::halos, MemoryKind::packed})
-    memory += static_cast<double>(tracker.peak(kind));
-  const Tensor most = Tensor::scalar(memory, DType::f64);
+  const Tensor most = Tensor::scalar(static_cast<double>(tracker.peak()), DType::f64);
   world.comm().all_reduce(most, ReduceOp::max).wait();
   result.memory = most.item();
   return result;

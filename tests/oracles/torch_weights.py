@@ -1,4 +1,5 @@
-"""Weights that cross: torchvision's ResNet-18 is read by trireme, fine-tuned, and read by torchvision again, strictly.
+"""Weights that cross: torchvision's ResNet-18 is read by trireme, fine-tuned, and read by torchvision again, strictly. A 3-D U-Net's f64
+results over a volume whose extents its strides do not divide are PyTorch's over zeros around it.
   torch_weights.py TRIREME
 """
 import json
@@ -14,6 +15,7 @@ try:
     import torch
     import torchvision
     from PIL import Image
+    from torch_unet import UNet
 except ImportError:
     other = os.environ.get("TRIREME_PYTHON", "/usr/bin/python3")   # where the distribution puts torch
     if "TORCH_WEIGHTS" in os.environ or not os.path.exists(other):
@@ -78,3 +80,18 @@ with tempfile.TemporaryDirectory() as folder:
     model.load_state_dict(state, strict=True)
     assert set(state) == set(model.state_dict()) and state["bn1.num_batches_tracked"].item() == 3
     same_answers(model, photo, "--model", "resnet18", "--weights", ours)
+
+    net = UNet(3, 1, 2, 2).double().eval()
+    with torch.no_grad():
+        for key, t in net.state_dict().items():   # f32 numbers; the running statistics are not those of a start
+            if t.is_floating_point():
+                t.copy_((t + torch.rand_like(t) / 4).float())
+    write(folder / "unet.safetensors", {key: t.float() if t.is_floating_point() else t for key, t in net.state_dict().items()})
+    volume = np.random.RandomState(1).rand(19, 16, 37)
+    np.save(folder / "volume.npy", volume)
+    run("infer", "--model", "unet3d", "--weights", folder / "unet.safetensors", "--volume", folder / "volume.npy", "--out", folder / "out.npy", "--dtype", "f64")
+    with torch.no_grad():
+        around = torch.nn.functional.pad(torch.from_numpy(volume), (5, 6, 0, 0, 6, 7))
+        expected = net(around[None, None])[0, :, 6:25, :, 5:42].movedim(0, -1).numpy()
+    result = np.load(folder / "out.npy")
+    assert result.dtype == np.float64 and np.abs(result - expected).max() < 1e-13 * np.abs(expected).max(), np.abs(result - expected).max()

@@ -221,6 +221,39 @@ class Infer(cli.Case):
         found = [float(x) for x in re.search(r"memory: +([\d.]+) MiB .* predicted, ([\d.]+) MiB used", got.stdout).groups()]
         self.assertLessEqual(found[1], found[0])
 
+    def strided(self):
+        """A 3-D U-Net of two channels, in a run directory."""
+        got = run("train", "unet3d", "--data", "phantoms", "--data.size", "32,32,32", "--data.crop", "16,16,16", "--arch.width", 2, "--data.samples", 4, "--data.test_samples", 1,
+                  "--epochs", 1, "--batch", 2, "--run.dir", self.dir / "run")
+        self.assertEqual(got.returncode, 0, got.stderr)
+
+    def test_a_model_with_strides_takes_any_extents(self):
+        """Bit by bit as a volume that is padded by hand, of which the middle is kept; what is used is at most what is predicted."""
+        self.strided()
+        shape, padded, before = (37, 61, 53), (48, 64, 64), (5, 1, 5)
+        values = npy(self.dir / "in.npy", shape, [random.Random(3).random() for _ in range(37 * 61 * 53)]) or read_npy(self.dir / "in.npy")
+        by_hand = array.array("f", bytes(4 * 48 * 64 * 64))
+        starts = [((d + 5) * 64 + h + 1) * 64 + 5 for d in range(37) for h in range(61)]
+        for i, start in enumerate(starts):
+            by_hand[start:start + 53] = array.array("f", values[i * 53:(i + 1) * 53])
+        npy(self.dir / "padded.npy", padded, by_hand)
+
+        def made(volume, *words):
+            got = run("infer", self.dir / "run", "--volume", self.dir / volume, "--out", self.dir / "out.npy", *words)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            found = [float(x) for x in re.search(r"memory: +([\d.]+) MiB .* predicted, ([\d.]+) MiB used", got.stdout).groups()]
+            self.assertLessEqual(found[1], found[0], words)
+            result = read_npy(self.dir / "out.npy")
+            (self.dir / "out.npy").unlink()
+            return got.stdout, result
+        for words in ["--way", "whole"], ["--tile", "48,32,32"], ["--way", "mesh", "--mesh", "d=2,w=2"], ["--way", "mesh", "--mesh", "d=3"]:
+            said, result = made("in.npy", *words)
+            self.assertIn("[1, 37, 61, 53, 1], padded to [1, 48, 64, 64, 1] -> [1, 37, 61, 53, 3]", said)
+            expected = made("padded.npy", *words)[1]
+            self.assertEqual(len(result), 3 * len(values))
+            for i, start in enumerate(starts):
+                self.assertEqual(result[i * 159:(i + 1) * 159], expected[3 * start:3 * start + 159], words)
+
     def test_plans(self):
         npy(self.dir / "in.npy", [40, 30, 20], seed=7)
         msd(self.dir / "w", 3, 3)
@@ -318,13 +351,13 @@ class Infer(cli.Case):
     def test_voxels_that_are_no_numbers_or_have_no_scale(self):
         msd(self.dir / "w", 2, 3)
         values = npy(self.dir / "in.npy", [60, 50], seed=5)
-        for bad in float("nan"), float("-inf"):
-            values[31 * 50 + 7] = bad
+        for count, (place, bad) in enumerate(((29 * 50 + 7, float("nan")), (44 * 50 + 2, float("-inf")), (59 * 50 + 49, float("nan"))), 1):
+            values[place] = bad
             npy(self.dir / "in.npy", [60, 50], values)
-            for result in "logits", "labels":
-                self.ended(self.infer("--result", result), "in.npy", "[0, 31, 7, 0]", kind="data")
-                shutil.rmtree(self.dir / "out.npy.tiles", ignore_errors=True)
-                (self.dir / "out.npy.partial").unlink()
+            for words in [], ["--result", "labels", "--tile", "16"], ["--mesh", "h=2", "--way", "mesh"], ["--mesh", "h=2", "--tile", "16"]:
+                self.ended(self.infer(*words), "in.npy", f"infinite: {count},", "[0, 29, 7, 0]", kind="data")
+        self.ended(self.infer("--tile", "16", "--part", "2/2"), "infinite: 2,", "[0, 44, 2, 0]", kind="data")   # the part's own
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["in.npy", "w"])
         whole = array.array("q", range(3000))
         head = b"{'descr': '<i8', 'fortran_order': False, 'shape': (60, 50)}"
         head += b" " * (-(len(head) + 11) % 64) + b"\n"
@@ -352,11 +385,16 @@ class Infer(cli.Case):
         msd(self.dir / "w", 2, 4)
         whole = self.made("--way", "whole", out="whole.npy")
         taken = subprocess.run(["sh", "-c", 'for k in $(seq 60 5 600); do (ulimit -v ${k}000; "$@" >/dev/null 2>&1) && break; done; echo $k', "-", trireme, "info"], capture_output=True, text=True)
-        room = (int(taken.stdout) + 45) * 1000 * 1024   # what the process takes by itself, and a little
-        got = subprocess.run([trireme, "infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--out", self.dir / "out.npy"], env={**os.environ, "OMP_NUM_THREADS": "1"},
-                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (room, room)), capture_output=True, text=True)
-        self.assertEqual(got.returncode, 0, got.stderr)
-        self.assertTrue((self.dir / "out.npy").read_bytes() == whole)
+        for more in 14, 45, 90, 130, 200:   # beside what the process takes by itself
+            room = (int(taken.stdout) + more) * 1000 * 1024
+            got = subprocess.run([trireme, "infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--out", self.dir / "out.npy"], env={**os.environ, "OMP_NUM_THREADS": "1"},
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (room, room)), capture_output=True, text=True)
+            if more > 40 or got.returncode == 0:
+                self.assertEqual(got.returncode, 0, got.stderr)
+                self.assertTrue((self.dir / "out.npy").read_bytes() == whole)
+                (self.dir / "out.npy").unlink()
+            else:
+                self.ended(got, "trireme: ", kind="out_of_memory")
 
     def test_refusals(self):
         npy(self.dir / "in.npy", [40, 30, 20], seed=8)
@@ -378,7 +416,7 @@ class Infer(cli.Case):
         self.refused(self.infer(out="in.npy"), "--out", "in.npy")
         self.refused(self.infer("--result", "all"), "--result", "all")
         self.refused(self.infer("--model", "unet3"), "unet3")
-        self.refused(self.infer("--model", "unet3d"), 16)
+        self.refused(self.infer("--model", "unet3d"), "conv.bias", kind="data")
         self.refused(run("infer", "--weights", self.dir / "w"), "--volume")
         msd(self.dir / "w", 2, 4)
         self.assertEqual(self.infer("--plan").returncode, 0)   # each slice is a picture

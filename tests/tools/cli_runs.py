@@ -204,7 +204,7 @@ class Metrics(Runs):
             self.refused(run(*command, "--strategy", "tensor"), "--strategy")
         for command in ["pack", "file", "--ranks", 2], ["pack", "file", "--mesh", "data=2"], ["bench", "--machine=x", "--mesh", "tensor=2"], ["predict", "none.png", "--ranks", 2], ["infer", "none", "--ranks", 2]:
             self.refused(run(*command), command[2])
-        self.refused(run("plan", "simulate", "--backtest", "none.csv", "--ranks", 2), "--backtest", "--ranks")
+        self.refused(run("plan", "simulate", "--backtest", "none.csv"), "bench/backtest")
         for layout in ["--mesh", "tensor=2", "--strategy", "tensor"], ["--mesh", "tensor=2"], ["--strategy", "serial"]:
             self.refused(run("bench", "mlp", "--infer", *layout), "--infer", layout[-1])
 

@@ -8,7 +8,6 @@
 #include <ranges>
 
 #include "kernels/core/suggest.h"
-#include "tools/backtest/scaling_table.h"
 #include "tools/cli/config_file.h"
 #include "tools/cli/help_formatter.h"
 #include "tools/cli/manual.h"
@@ -505,9 +504,6 @@ void CommandLine::search(CLI::App& plan) {
 void CommandLine::simulate(CLI::App& plan) {
   CLI::App& command =
       add(plan, "simulate", "", "predict the time of a step on a described cluster, for any number of ranks", [this] {
-        if (!plan_.backtest.empty() && settings_.gives_layout())
-          throw OptionError("simulate --backtest takes ranks from its table; leave out --ranks, --mesh and --strategy");
-        if (!plan_.backtest.empty()) return backtest_command(plan_);
         return configured([this](const TrainerOptions& options) { return simulate_command(options, plan_); });
       });
   add_drawings(command);
@@ -536,18 +532,8 @@ void CommandLine::simulate(CLI::App& plan) {
                   "seconds; scaling, batch, evidence), or the directory of a scaling study")
       ->type_name("FILE")
       ->needs(sweep);
-  CLI::Option* table = command.add_option("--backtest", plan_.backtest,
-                                          "table of public results: the two smallest sizes of a family calibrate, "
-                                          "larger sizes are predicted, every error is printed; " +
-                                              std::string(scaling_columns()));
-  table->type_name("TABLE.csv");
-  command.add_option("--predictions", plan_.predictions, "back-test: file to write, CSV or Markdown (.md)")
-      ->type_name("FILE")
-      ->needs(table);
-  command
-      .add_flag("--leave_submitter,--leave-submitter", plan_.leave_submitter,
-                "back-test: learn only from families of other submitters")
-      ->needs(table);
+  const auto moved = [](const std::string&) { throw OptionError("--backtest: use bench/backtest TABLE.csv"); };
+  command.add_option_function<std::string>("--backtest", moved)->group("");
   settings_.add_to(command);
 }
 

@@ -95,9 +95,6 @@ struct PlanOptions {
   std::string sweep;                    ///< simulate: "ranks=1,2,4"; empty: one mesh
   std::string scaling = "weak";         ///< simulate --sweep: "weak", "strong" or "both"
   std::string measured;                 ///< simulate --sweep: path for read_measurements(); empty: none
-  std::string backtest;                 ///< simulate: table of published results; empty: none
-  std::string predictions;              ///< simulate --backtest: CSV or Markdown file to write; empty: none
-  bool leave_submitter = false;         ///< simulate --backtest: learn only from other submitters
 };
 
 struct SearchCommand {
@@ -196,8 +193,6 @@ int plan_show(const TrainerOptions&, const PlanOptions&);
 int plan_search(int argc, char** argv, const TrainerOptions&, const SearchCommand&);
 /// Predicts the time of steps of the settings' strategy on a cluster.
 int simulate_command(const TrainerOptions&, const PlanOptions&);
-/// Predicts larger systems of the table options.backtest from smaller ones, and prints every error.
-int backtest_command(const PlanOptions&);
 /// Compares the settings' strategy with the serial run, and checks the strategy's claims. Returns 0 if the results are
 /// equal, or differ as the strategy declares, and all claims hold; else 1. Throws OptionError if strategy and serial
 /// run cannot be compared.

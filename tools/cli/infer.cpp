@@ -81,26 +81,30 @@ Box in_file(const Box& box, int axes) {
   return {{box.at[1], box.at[2], box.at[3], box.at[4]}, {box.size[1], box.size[2], box.size[3], box.size[4]}};
 }
 
-/// Index of the first element, in row-major order, that is NaN or infinite; -1: none.
-Index first_not_finite(const Tensor& floats) {
-  const auto find = [](auto numbers) {
-    const auto at = std::ranges::find_if(numbers, [](auto v) { return !std::isfinite(v); });
-    return at == numbers.end() ? Index{-1} : Index{at - numbers.begin()};
-  };
-  const View all = floats.view();
-  return all.dtype == DType::f64 ? find(all.span<const double>()) : find(all.span<const float>());
+/// The cells of a box of the padded volume, or of its result, that are in the volume, of these extents.
+Box without_padding(Box box, const Shape& before, const Shape& extents) {
+  for (int axis = 1; axis < before.rank() - 1; ++axis) box.at[axis] -= before[axis];
+  return intersect(box, whole_box(extents));
 }
 
-/// Throws for a NaN or infinite voxel, which would spoil all results within the model's reach.
-void check_finite(const Volume& volume, const Box& box, const Tensor& voxels) {
-  Index wrong = first_not_finite(voxels);
-  if (wrong < 0) return;
-  Shape place = box.at;
-  for (int i = 4; i-- > 0; wrong /= box.size[i]) place[i] += wrong % box.size[i];
-  fail(ErrorKind::data, "infer",
-       "{}: the voxel at {} of [depth, height, width, channels] is NaN or infinite; give finite numbers "
-       "(numpy.nan_to_num() replaces others)",
-       volume.path(), place);
+/// The same cells, placed in the padded volume.
+Box with_padding(Box box, const Shape& before) {
+  for (int axis = 1; axis < before.rank() - 1; ++axis) box.at[axis] += before[axis];
+  return box;
+}
+
+/// Calls found(index) for each element, in row-major order, that is NaN or infinite.
+template <class Found>
+void each_not_finite(const Tensor& floats, const Found& found) {
+  const auto find = [&](auto numbers) {
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      if (!std::isfinite(numbers[i])) found(static_cast<Index>(i));
+  };
+  const View all = floats.view();
+  if (all.dtype == DType::f64)
+    find(all.span<const double>());
+  else
+    find(all.span<const float>());
 }
 
 bool is_labels(const InferCommand& c) { return c.result == "labels"; }
@@ -116,14 +120,15 @@ Tensor result_of(const Tensor& logits, const InferCommand& c) {
   if (c.result == "probabilities") return softmax(logits);
   Shape shape = logits.shape();
   shape[-1] = 1;
-  if (first_not_finite(logits) >= 0)
+  each_not_finite(logits, [](Index) {
     fail(ErrorKind::numerics, "infer",
          "the model's output is NaN or infinite, so it has no class; give weights of a training that did not diverge");
+  });
   return argmax(logits).reshape(shape);
 }
 
 VolumeOptions file_options(const InferenceSubject& s, const InferCommand& c) {
-  const Shape& y = s.net->output();
+  const Shape& y = s.result;
   const Index channels = is_labels(c) ? 1 : y[-1];
   Shape array = y.rank() == 5 ? Shape{y[1], y[2], y[3]} : channels > 1 ? Shape{1, y[1], y[2]} : Shape{y[1], y[2]};
   if (channels > 1) array.push_back(channels);
@@ -137,20 +142,24 @@ InferenceFiles files_of(const InferenceSubject& s, const InferCommand& c, const 
   const int axes = s.whole.rank() - 2;
   const DType dtype = s.net->dtype();
   InferenceFiles files;
-  files.read = [volume = s.volume, scale = s.scale, axes, dtype](const Box& box) {
-    const Box of_file = in_file(box, axes);
-    const Tensor voxels = volume.read(of_file, dtype);
-    if (!volume.type().is_integer()) check_finite(volume, of_file, voxels);
-    return (dtype == DType::f32 ? scale(voxels) : (voxels - scale.mean) / scale.std).reshape(box.size);
+  files.read = [&s, axes, dtype](const Box& box) {
+    const Box inner = without_padding(box, s.before, s.whole), placed = with_padding(inner, s.before);
+    const Tensor raw = s.volume.read(in_file(inner, axes), dtype);
+    const Tensor voxels = (dtype == DType::f32 ? s.scale(raw) : (raw - s.scale.mean) / s.scale.std).reshape(inner.size);
+    if (placed == box) return voxels;
+    const Tensor all = Tensor::full(box.size, 0, dtype);
+    copy_box(all, box.at, voxels, placed.at, placed);
+    return all;
   };
-  files.write = [writer, axes, &c](const Box& box, const Tensor& values) {
-    const Tensor y = result_of(values, c);
-    writer->write(in_file(of_result(box, c), axes), y);
+  files.write = [writer, axes, &s, &c](const Box& box, const Tensor& values) {
+    const Box inner = without_padding(box, s.before, s.result), placed = with_padding(inner, s.before);
+    const Tensor y = result_of(placed == box ? values : cut(values, box.at, placed), c);
+    writer->write(in_file(of_result(inner, c), axes), y);
     return y;
   };
   files.sync = [writer] { writer->sync(); };
-  files.read_result = [&c, axes, dtype](const Box& given) {
-    const Box box = of_result(given, c);
+  files.read_result = [&s, &c, axes, dtype](const Box& given) {
+    const Box box = of_result(without_padding(given, s.before, s.result), c);
     return open_volume(c.out + ".partial").read(in_file(box, axes), is_labels(c) ? DType::i64 : dtype);
   };
   return files;
@@ -257,6 +266,38 @@ double least_of(World& world, double mine) {
   return -least.item();
 }
 
+/// Throws for NaN and infinite voxels, which would spoil all results within the model's reach. Reads this part of the
+/// volume in boxes as large as tiles. A collective call.
+void check_finite(World& world, const InferenceSubject& s, const Extents& tile, Index part, Index parts) {
+  const VoxelType& type = s.volume.type();
+  if (type.is_integer()) return;
+  const TileGrid grid(s.whole, tile, {1, 1, 1});
+  const auto [first, end] = even_share(grid.size(), static_cast<int>(parts), static_cast<int>(part));
+  double count = 0, least = INFINITY;  // least: first voxel in row-major order
+  const Shape& all = s.volume.shape();
+  for (Index i = first + world.rank(); i < end; i += world.size()) {
+    const Box box = in_file(grid.box(i), s.whole.rank() - 2);
+    each_not_finite(s.volume.read(box, type.size > 4 ? DType::f64 : DType::f32), [&](Index at) {
+      Index place[4];
+      for (int axis = 4; axis-- > 0; at /= box.size[axis]) place[axis] = box.at[axis] + at % box.size[axis];
+      ++count;
+      least = std::min(least,
+                       static_cast<double>(((place[0] * all[1] + place[1]) * all[2] + place[2]) * all[3] + place[3]));
+    });
+  }
+  const Tensor sum = Tensor::scalar(count, DType::f64);
+  world.comm().all_reduce(sum).wait();
+  least = least_of(world, least);
+  if (sum.item() == 0) return;
+  Shape place = all;
+  auto at = static_cast<Index>(least);
+  for (int axis = 4; axis-- > 0; at /= all[axis]) place[axis] = at % all[axis];
+  fail(ErrorKind::data, "infer",
+       "{}: voxels that are NaN or infinite: {:.0f}, the first at {} of [depth, height, width, channels]; give finite "
+       "numbers (numpy.nan_to_num() replaces others)",
+       s.volume.path(), sum.item(), place);
+}
+
 /// Computes and writes this rank's part.
 int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubject& s, const InferCommand& c,
                const std::vector<InferencePlan>& plans, double memory, const PlanRates& rates,
@@ -269,6 +310,8 @@ int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubje
   if (world.main()) print_plans(s, plans, memory, rates, console);
   if (c.plan) return 0;
   InferencePlan plan = plans.front();
+  const Index part = c.part.empty() ? 0 : c.own_part - 1, parts = c.part.empty() ? 1 : c.parts;
+  if (!c.join) check_finite(world, s, plan.tile, part, parts);
   const std::string folder = c.out + ".tiles";
   // Before the journal: if the disk has no room for the result, no journal is left.
   const auto writer = std::make_shared<VolumeWriter>(c.out, file_options(s, c));
@@ -282,8 +325,8 @@ int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubje
                          .volume = c.out + ".partial",
                          .features = folder + "/features",
                          .writer = fmt::format("part-{}-of-{}", c.own_part, c.parts),
-                         .part = c.part.empty() ? 0 : c.own_part - 1,
-                         .parts = c.part.empty() ? 1 : c.parts,
+                         .part = part,
+                         .parts = parts,
                          .progress =
                              [&](const InferenceProgress& p) {
                                const double left =

@@ -107,6 +107,44 @@ std::shared_ptr<const VolumeNet> net_over(const Shape& whole, const SafetensorsF
                                     dtype_of(c));
 }
 
+/// The net, or null if the model does not take the volume's extents. Throws Error for wrong weights.
+std::shared_ptr<const VolumeNet> net_if_taken(const Shape& whole, const SafetensorsFile& file, const InferCommand& c) {
+  try {
+    return net_over(whole, file, c);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::data) throw;
+    return nullptr;
+  }
+}
+
+/// Extents rounded up to multiples.
+Shape rounded_up(Shape whole, const Extents& multiple) {
+  for (int axis = 1; axis < whole.rank() - 1; ++axis) {
+    const Index m = multiple[static_cast<std::size_t>(axis - 1)];
+    whole[axis] = (whole[axis] + m - 1) / m * m;
+  }
+  return whole;
+}
+
+/// Sets the net. A volume whose extents the model's strides do not divide is padded at both ends.
+void set_net(InferenceSubject& s, const SafetensorsFile& file, const InferCommand& c) {
+  s.net = net_if_taken(s.whole, file, c);
+  Shape padded = s.whole;
+  if (!s.net) {
+    const auto large = net_if_taken(rounded_up(s.whole, {64, 64, 64}), file, c);
+    const int channels = s.whole.rank() - 1;
+    if (large && large->output().without(channels) == large->input().without(channels))
+      padded = rounded_up(s.whole, large->granularity());
+    s.net = net_over(padded, file, c);
+  }
+  s.result = s.net->output();
+  s.before = s.whole;
+  for (int axis = 0; axis < padded.rank(); ++axis) {
+    s.before[axis] = (padded[axis] - s.whole[axis]) / 2;
+    if (padded[axis] != s.whole[axis]) s.result[axis] = s.whole[axis];
+  }
+}
+
 }  // namespace
 
 void complete_from_run(InferCommand& c) {
@@ -134,13 +172,13 @@ void complete_from_run(InferCommand& c) {
 }
 
 InferenceSubject inference_subject(const InferCommand& c) {
-  InferenceSubject s{.volume = open_volume(c.volume), .whole = {}, .net = {}, .scale = {}};
+  InferenceSubject s{.volume = open_volume(c.volume), .whole = {}, .result = {}, .before = {}, .net = {}, .scale = {}};
   const SafetensorsFile file = read_safetensors(c.weights);
   const Shape& v = s.volume.shape();
   s.whole = spatial_axes(file, c.weights) == 3 || v[0] > 1 ? Shape{1, v[0], v[1], v[2], v[3]} : v;
   s.weights = crc32_of_file(c.weights);
   s.scale = voxel_scale(s.volume.type(), *c.mean, *c.std);
-  s.net = net_over(s.whole, file, c);
+  set_net(s, file, c);
   return s;
 }
 

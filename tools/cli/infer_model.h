@@ -13,8 +13,10 @@ namespace trireme {
 
 struct InferenceSubject {
   Volume volume;
-  Shape whole;                           ///< [1, spatial..., C], as the net sees the volume
-  std::shared_ptr<const VolumeNet> net;  ///< shared by all ranks of a process
+  Shape whole,  ///< the volume, [1, spatial..., C]
+      result,   ///< the same cells, with the net's channels
+      before;   ///< cells of padding in front of the volume; the net's input has the rest behind
+  std::shared_ptr<const VolumeNet> net;  ///< over the padded volume; shared by all ranks of a process
   VoxelScale scale;                      ///< applied to voxels before the net
   std::uint32_t weights = 0;             ///< CRC-32 of the file
 };

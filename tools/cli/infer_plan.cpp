@@ -2,8 +2,6 @@
 #include "tools/cli/infer_plan.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +10,7 @@
 
 #include "kernels/core/environment.h"
 #include "kernels/core/runtime.h"
+#include "kernels/cpu/arena.h"
 #include "parallel/comm/transport/launcher.h"
 #include "tools/report/study_charts.h"
 #include "tools/training/cluster_file.h"
@@ -34,13 +33,6 @@ double free_memory() {
   return std::min(most, std::max(1.0, allowed - taken));
 }
 
-/// Bytes of address space that this process has mapped, with its libraries.
-double mapped_memory() {
-  double pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  return pages * static_cast<double>(::sysconf(_SC_PAGESIZE));
-}
-
 /// Ranks that share this host: as the launcher reports, else all ranks.
 int ranks_here(int ranks) {
   for (const char* name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"})
@@ -54,11 +46,9 @@ double memory_of(const InferCommand& c, int ranks) {
   double most = 0.9 * free_memory() / ranks_here(ranks);
   if (!c.memory.empty()) most = static_cast<double>(bytes_of_memory(c.memory));
   const bool launched = find_launcher([](const char* name) { return std::getenv(name); }).ranks > 1;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    most = std::min(most, 0.48 * std::max(1.0, static_cast<double>(limit.rlim_cur) - mapped_memory()) /
-                              (launched ? 1 : ranks));  // threads map more: stacks and heaps
-  return most;
+  constexpr double threads = 20 * 1048576;  // the process's own: the stack of the thread for signals, heaps
+  const double left = static_cast<double>(addresses_left()) - threads;
+  return std::min(most, 0.48 * std::max(1.0, left) / (launched ? 1 : ranks));  // ranks' threads map more, too
 }
 
 std::string shape_text(const Extents& e, int axes) {
@@ -107,8 +97,10 @@ void sort_by(std::vector<InferencePlan>& plans, const PlanRates& rates) {
 void print_plans(const InferenceSubject& s, const std::vector<InferencePlan>& plans, double memory,
                  const PlanRates& rates, Console& console) {
   const int axes = s.whole.rank() - 2;
-  console.result(fmt::format("volume:        {} {}, {} -> {}; the model reads {} cells around a voxel", s.volume.path(),
-                             s.volume.type().name, s.whole, s.net->output(), shape_text(s.net->reach(), axes)));
+  console.result(fmt::format("volume:        {} {}, {}{} -> {}; the model reads {} cells around a voxel",
+                             s.volume.path(), s.volume.type().name, s.whole,
+                             s.net->input() == s.whole ? "" : fmt::format(", padded to {}", s.net->input()), s.result,
+                             shape_text(s.net->reach(), axes)));
   console.result(std::isfinite(memory) ? fmt::format("memory:        {:.1f} MiB of tensors per rank", memory / 1048576)
                                        : "memory:        not limited");
   console.result(fmt::format("  {:<6} {:>7} {:<21} {:<9} {:>14} {:>8} {:>12} {:>13} {:>13} {:>10}", "way", "boxes", "",
