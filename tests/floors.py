@@ -12,7 +12,7 @@ sub_floors = [folder for floor, folders in {
     "parallel": "comm comm/transport comm/collectives comm/world plan async plan/check async/check strategies/codecs strategies async/strategies model split runtime analysis profile search inference",
     "datasets": "core images text volumes formats",
     "models": "registry text vision volumes",
-    "tools": "training launch doctor scaling report tune backtest cli",
+    "tools": "training launch doctor scaling tune report backtest cli",
 }.items() for folder in [f"{floor}/{name}" for name in folders.split()]]
 vendors = {  # header pattern -> the only places that may include it
     r"oneapi/dnnl|dnnl": ("kernels/cpu/",),

@@ -82,6 +82,7 @@ class CommandLine {
   TuneCommand tune_;
   std::vector<std::string> runs_;
   std::string page_ = "report.html";
+  bool compare_ = false;
 };
 
 }  // namespace trireme

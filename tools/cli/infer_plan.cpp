@@ -13,7 +13,6 @@
 #include "kernels/core/environment.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/transport/launcher.h"
-#include "tools/report/study_charts.h"
 #include "tools/training/cluster_file.h"
 
 namespace trireme {
@@ -59,6 +58,12 @@ double memory_of(const InferCommand& c, int ranks) {
     most = std::min(most, 0.48 * std::max(1.0, static_cast<double>(limit.rlim_cur) - mapped_memory()) /
                               (launched ? 1 : ranks));  // threads map more: stacks and heaps
   return most;
+}
+
+std::string seconds_text(double v) {
+  return v < 120    ? fmt::format("{:.3g} s", v)
+         : v < 7200 ? fmt::format("{:.3g} min", v / 60)
+                    : fmt::format("{:.3g} h", v / 3600);
 }
 
 std::string shape_text(const Extents& e, int axes) {

@@ -8,8 +8,8 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
 #include "tools/launch/job.h"
+#include "tools/report/report_json.h"
 #include "tools/training/toml_file.h"
-#include "tools/tune/tune_page.h"
 #include "tools/tune/tuner.h"
 #include "tools/tune/worker.h"
 
@@ -31,7 +31,7 @@ int work(const TuneCommand& c) {
 int show(const TuneCommand& c) {
   if (c.directory.empty()) refuse_search("the search is missing; use trireme tune report DIR --out page.html");
   const TuneResult result = tune_result(c.directory);
-  if (!c.out.empty()) replace_file(c.out, tune_page(result));
+  if (!c.out.empty()) write_report(json_of(result), c.out);
   fmt::print("{}", c.out.empty() ? table_of(result) : c.out + "\n");
   return 0;
 }
@@ -84,7 +84,7 @@ void add_options(CLI::App& command, TuneCommand& t) {
   command.add_option("what", t.what, "TOML file with the parameters [space] and the search [tune]; or the word report")
       ->type_name("FILE|report");
   command.add_option("dir", t.directory, "report: folder of the search")->type_name("DIR");
-  command.add_option("--out", t.out, "folder of the search; an existing search continues (report: page to write)")
+  command.add_option("--out", t.out, "folder of the search; an existing search continues (report: file to write, .html, .json or .csv)")
       ->type_name("DIR");
   command
       .add_option("--worker", t.worker, "work for the search of this folder, next to other workers, until it is done")

@@ -8,8 +8,6 @@
 #include <set>
 
 #include "kernels/core/text.h"
-#include "tools/report/page.h"
-#include "tools/report/study_charts.h"
 
 namespace trireme {
 namespace {
@@ -91,9 +89,9 @@ void operations(const StudyData& study, Rule& r) {
   if (!study.facts || !(study.facts->forward_flops > 0))
     r.broken = "operations of this model were not counted";
   else
-    r.told = fmt::format("{} forward and {} for training per sample, in {}.",
-                         number(study.facts->forward_flops / 1e6, " MFLOP"),
-                         number(3 * study.facts->forward_flops / 1e6, " MFLOP"), study.setting("dtype"));
+    r.told =
+        fmt::format("{:.4g} MFLOP forward and {:.4g} MFLOP for training per sample, in {}.",
+                    study.facts->forward_flops / 1e6, 3 * study.facts->forward_flops / 1e6, study.setting("dtype"));
 }
 
 void one_configuration(const StudyData& study, Rule& r) {
@@ -237,7 +235,8 @@ std::vector<std::string> limits_of(const StudyData& study) {
         fmt::format("Intervals of so few runs go from the least to the most; the narrowest evidence holds the median "
                     "with {:.1f} %, not 95 %.",
                     100 * coverage));
-  limits.emplace_back("Intervals of speed-ups are quotients of both medians' intervals, wider than 95 % would ask.");
+  limits.emplace_back(
+      "Intervals of speed-ups are quotients of both medians' intervals; their level is at least the product of both.");
   limits.emplace_back(
       "Learning rate, schedule and other settings are the same in all cells, and were not tuned for each.");
   if (o.weak && !o.scale_lr)
