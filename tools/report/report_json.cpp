@@ -13,83 +13,91 @@
 #include "tools/training/trainer_options.h"
 #include "tools/tune/importance.h"
 
+/// Converts these members of a type to those of a JSON object.
+#define TRIREME_MEMBERS(Type, ...)                                           \
+  static void to_json(Json& nlohmann_json_j, const Type& nlohmann_json_t) {  \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__)) \
+  }
+
 namespace trireme {
+
+static void to_json(Json& j, const Median& m) {
+  j = {{"value", m.value}, {"low", m.interval.low}, {"high", m.interval.high}, {"level", m.interval.coverage}};
+}
+TRIREME_MEMBERS(Rule, way, broken, told)
+TRIREME_MEMBERS(Family, name, weak, cells, serial_share)
+TRIREME_MEMBERS(LedgerEntry, run, status, why)
+TRIREME_MEMBERS(LedgerTotals, started, finished, failed, interrupted, device_seconds)
+TRIREME_MEMBERS(StudyOptions, ranks, strategies, seeds, strong, weak, scale_lr, mpi, target)
+TRIREME_MEMBERS(StudyFacts, train_samples, test_samples, input, train_sha256, test_sha256, shared_samples, not_compared,
+                forward_flops, parameters, cores, load)
+TRIREME_MEMBERS(StudyCell, scaling, mesh, ranks, config_hash)
+TRIREME_MEMBERS(CellResult, weak, finished, failed, after_failure, reached)
+TRIREME_MEMBERS(CellData, batch, local_batch, time, accuracy, best, step, epochs, olympic_time, wait_share, withheld,
+                step_speedup, time_speedup, device_speedup)
+TRIREME_MEMBERS(RunOutcome, seed, run, status, why, attempts, failures, seconds, accuracy, best, step_seconds,
+                samples_per_s, to_target, curve)
+TRIREME_MEMBERS(TuneOptions, algorithm, trials, epochs, min_epochs, eta, seed, ranks, median_stop, startup)
+TRIREME_MEMBERS(Parameter, name, low, high, values)
+TRIREME_MEMBERS(TrialReport, trial, epoch, value)
+TRIREME_MEMBERS(TrialRow, parent, why, seconds, attempts)
+TRIREME_MEMBERS(RunData, name, path, status, environment, budget)
+
 namespace {
 
 constexpr std::size_t most_points = 400, most_points_of_all = 20000;  // of a curve, and of the curves of all runs
 constexpr int shown_ranks = 16;                                       // of a traced step
 
-Json json_number(double v) { return std::isinf(v) ? Json(v > 0 ? "inf" : "-inf") : Json(v); }
-
-Json json_median(const Median& m) {
-  return {{"value", json_number(m.value)},
-          {"low", json_number(m.interval.low)},
-          {"high", json_number(m.interval.high)},
-          {"level", m.interval.coverage}};
+/// Settings, which are TOML, with the types they have in JSON.
+Json typed(const std::string& text) {
+  const Json value = parse_json(text);
+  return value.is_discarded() ? Json(text) : value;
+}
+Json typed(const std::map<std::string, std::string>& settings) {
+  Json all = Json::object();
+  for (const auto& [name, text] : settings) all[name] = typed(text);
+  return all;
 }
 
-/// Settings, which are TOML, with the types they have in JSON.
-Json json_settings(const std::map<std::string, std::string>& settings) {
+/// Curves of at most so many points; each is the mean of neighbours.
+Json thinned(const std::map<std::string, Points>& curves, std::size_t most) {
   Json all = Json::object();
-  for (const auto& [name, text] : settings) {
-    const Json value = parse_json(text);
-    all[name] = value.is_discarded() ? Json(text) : value;
+  for (const auto& [key, points] : curves) {
+    Json& few = all[key] = Json::array();
+    const std::size_t count = std::min(most, points.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t begin = i * points.size() / count, end = (i + 1) * points.size() / count;
+      double x = 0, y = 0;
+      for (std::size_t j = begin; j < end; ++j) {
+        x += points[j].first / static_cast<double>(end - begin);
+        y += points[j].second / static_cast<double>(end - begin);
+      }
+      few.push_back({x, y});
+    }
   }
   return all;
 }
 
-Json json_curve(const Points& points, std::size_t most) {
-  if (points.size() <= most) return points;
-  Json few = Json::array();
-  for (std::size_t i = 0; i < most; ++i) {  // means of neighbours
-    const std::size_t begin = i * points.size() / most, end = (i + 1) * points.size() / most;
-    double x = 0, y = 0;
-    for (std::size_t j = begin; j < end; ++j) {
-      x += points[j].first;
-      y += points[j].second;
-    }
-    few.push_back({x / static_cast<double>(end - begin), y / static_cast<double>(end - begin)});
-  }
-  return few;
-}
-
-Json json_totals(const LedgerTotals& t, const std::string& head) {
-  return {{"started", t.started},
-          {"finished", t.finished},
-          {"failed", t.failed},
-          {"interrupted", t.interrupted},
-          {"device_seconds", t.device_seconds},
-          {"head", head}};
-}
-
 Json json_run(const RunData& run, std::size_t points) {
-  Json last = Json::object(), curves{{"train", Json::object()}, {"test", Json::object()}}, step = Json::array();
-  for (const auto& [key, curve] : run.train) curves["train"][key] = json_curve(curve, points);
-  for (const auto& [key, curve] : run.test) {
-    curves["test"][key] = json_curve(curve, points);
-    last[key] = curve.back().second;
-  }
+  Json j = run, last = Json::object();
+  for (const auto& [key, curve] : run.test) last[key] = curve.back().second;
   if (const Points* p = find(run.test, "test_top1"))
     last["best_top1"] = std::ranges::max_element(*p, {}, [](const auto& q) { return q.second; })->second;
   const Points* steps = find(run.test, "test_loss") ? find(run.test, "test_loss") : find(run.train, "loss");
   if (steps) last["step"] = steps->back().first;
   int ranks = 0;
+  j["traced_step"] = Json::array();
   for (const RunData::Span& s : run.step) {
     ranks = std::max(ranks, s.rank + 1);
-    if (s.rank < shown_ranks) step.push_back({s.rank, s.lane, s.name, s.begin, s.end});
+    if (s.rank < shown_ranks) j["traced_step"].push_back({s.rank, s.lane, s.name, s.begin, s.end});
   }
-  return {{"name", run.name},
-          {"path", run.path},
-          {"status", run.status},
-          {"data", data_of(run)},
-          {"synthetic", is_synthetic(run)},
-          {"last", last},
-          {"settings", json_settings(run.settings)},
-          {"environment", run.environment},
-          {"curves", curves},
-          {"budget", run.budget},
-          {"traced_ranks", ranks},
-          {"traced_step", step}};
+  j["traced_ranks"] = ranks;
+  j["data"] = data_of(run);
+  j["synthetic"] = is_synthetic(run);
+  j["last"] = last;
+  j["settings"] = typed(run.settings);
+  j["curves"] = {{"train", thinned(run.train, points)}, {"test", thinned(run.test, points)}};
+  return j;
 }
 
 /// Median over seeds of seconds and accuracy, at each evaluation that all finished runs have.
@@ -105,7 +113,7 @@ Json curve_of(const CellData& c) {
         seconds.push_back(run.curve[e].first);
         accuracy.push_back(run.curve[e].second);
       }
-    Json point = json_median(median_with_interval(accuracy));
+    Json point = median_with_interval(accuracy);
     point["seconds"] = median_of(seconds);
     curve.push_back(point);
   }
@@ -115,62 +123,22 @@ Json curve_of(const CellData& c) {
 bool stands_once(const CellData& c) { return c.result.weak == (c.cell().scaling == "weak"); }
 
 Json json_cell(const CellData& c) {
-  return {{"cell", c.cell().name},
-          {"strategy", name_of(c.cell())},
-          {"scaling", c.cell().is_serial() ? "both"
-                      : c.result.weak      ? "weak"
-                                           : "strong"},
-          {"weak", c.result.weak},
-          {"once", stands_once(c)},
-          {"serial", c.cell().is_serial()},
-          {"ranks", c.cell().ranks},
-          {"batch", c.batch},
-          {"local_batch", c.local_batch},
-          {"config_hash", c.cell().config_hash},
-          {"finished", c.result.finished},
-          {"failed", c.result.failed},
-          {"after_failure", c.result.after_failure},
-          {"reached", c.result.reached},
-          {"withheld", c.withheld},
-          {"wait_share", c.wait_share},
-          {"olympic_time", json_number(c.olympic_time)},
-          {"time", json_median(c.time)},
-          {"accuracy", json_median(c.accuracy)},
-          {"best", json_median(c.best)},
-          {"step_seconds", json_median(c.step)},
-          {"samples_per_s", static_cast<double>(c.batch) / c.step.value},
-          {"epochs", json_median(c.epochs)},
-          {"step_speedup", json_median(c.step_speedup)},
-          {"time_speedup", json_median(c.time_speedup)},
-          {"device_speedup", json_median(c.device_speedup)},
-          {"curve", curve_of(c)}};
+  Json j = c;
+  j.update(Json(c.cell()));
+  j.update(Json(c.result));
+  j.update({{"cell", c.cell().name}, {"strategy", name_of(c.cell())}, {"serial", c.cell().is_serial()}});
+  j.update({{"once", stands_once(c)}, {"curve", curve_of(c)}, {"samples_per_s", c.batch / c.step.value}});
+  return j;
 }
 
 /// A row per run of the cell.
-void add_rows(Json& rows, const CellData& c, bool target) {
+void add_rows(Json& rows, const CellData& c) {
   auto data = c.runs.begin();
   for (const RunOutcome& r : c.result.runs) {
-    Json row{{"run", r.run},
-             {"cell", c.cell().name},
-             {"strategy", name_of(c.cell())},
-             {"scaling", c.cell().scaling},
-             {"mesh", c.cell().mesh},
-             {"ranks", c.cell().ranks},
-             {"batch", c.batch},
-             {"seed", r.seed},
-             {"status", r.status},
-             {"why", r.why},
-             {"attempts", r.attempts},
-             {"failures", r.failures},
-             {"seconds", r.seconds},
-             {"accuracy", r.accuracy},
-             {"best", r.best},
-             {"step_seconds", r.step_seconds},
-             {"samples_per_s", r.samples_per_s},
-             {"to_target", target ? json_number(r.to_target) : Json()},
-             {"curve", r.curve}};
-    if (r.status == "finished" && data != c.runs.end()) row["environment"] = (data++)->environment;
-    rows.push_back(row);
+    Json& j = rows.emplace_back(r);
+    j.update({{"cell", c.cell().name}, {"strategy", name_of(c.cell())}, {"batch", c.batch}});
+    j.update(Json(c.cell()));
+    if (r.status == "finished" && data != c.runs.end()) j["environment"] = (data++)->environment;
   }
 }
 
@@ -194,25 +162,24 @@ Json json_importance(const TuneResult& r) {
 }
 
 Json json_trial(const TuneResult& r, const TrialRow& t) {
-  Json settings = Json::object(), values = Json::array(), places = Json::array();
-  for (const auto& [name, text] : r.question.space.settings(t.point)) {
-    const Json value = parse_json(text);
-    settings[name] = value.is_discarded() ? Json(text) : value;
-  }
+  Json j = t, settings = Json::object(), values = Json::array(), places = Json::array();
+  for (const auto& [name, text] : r.question.space.settings(t.point)) settings[name] = typed(text);
   for (const auto& [epoch, score] : t.scores) values.push_back({epoch, r.question.options.sign() * score});
   for (std::size_t p = 0; p < t.point.size(); ++p)  // null: the parameter does not apply
     places.push_back(std::isnan(t.point[p]) ? Json() : Json(r.question.space[p].place(t.point[p])));
-  return {{"trial", t.id},
-          {"parent", t.parent},
-          {"status", t.status == TrialStatus::paused ? "not promoted" : to_string(t.status)},
-          {"why", t.why},
-          {"value", t.scores.empty() ? Json() : Json(r.value(t))},
-          {"epochs", t.scores.empty() ? t.from_epoch : t.scores.back().first},
-          {"seconds", t.seconds},
-          {"attempts", t.attempts},
-          {"settings", settings},
-          {"places", places},
-          {"values", values}};
+  j.update({{"trial", t.id}, {"settings", settings}, {"places", places}, {"values", values}});
+  j["status"] = t.status == TrialStatus::paused ? "not promoted" : to_string(t.status);
+  j["value"] = t.scores.empty() ? Json() : Json(r.value(t));
+  j["epochs"] = t.scores.empty() ? t.from_epoch : t.scores.back().first;
+  return j;
+}
+
+/// Infinite numbers, which JSON does not have, become texts.
+Json finite(Json j) {
+  if (j.is_structured())
+    for (Json& inner : j) inner = finite(std::move(inner));
+  if (j.is_number_float() && std::isinf(j.get<double>())) j = j.get<double>() > 0 ? "inf" : "-inf";
+  return j;
 }
 
 void flatten(const Json& value, const std::string& name, std::map<std::string, std::string>& row) {
@@ -235,114 +202,70 @@ void flatten(const Json& value, const std::string& name, std::map<std::string, s
 Json json_of(std::vector<RunData> runs) {
   std::map<std::string, int> same;  // runs with equal names are shown with their paths
   for (const RunData& run : runs) ++same[run.name];
-  Json rows = Json::array(), warnings = Json::array();
+  Json j{{"kind", "runs"}, {"rows", Json::array()}, {"warnings", Json::array()}};
   for (RunData& run : runs) {
     if (same[run.name] > 1) run.name = run.path;
-    rows.push_back(json_run(run, std::clamp<std::size_t>(most_points_of_all / runs.size(), 100, most_points)));
-    for (const std::string& line : run.warnings) warnings.push_back(run.name + ": " + line);
+    j["rows"].push_back(json_run(run, std::clamp<std::size_t>(most_points_of_all / runs.size(), 100, most_points)));
+    for (const std::string& line : run.warnings) j["warnings"].push_back(run.name + ": " + line);
   }
-  return {{"kind", "runs"},
-          {"title", runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size())},
-          {"synthetic", std::ranges::any_of(runs, is_synthetic)},
-          {"warnings", warnings},
-          {"defaults", json_settings(read_own_toml(to_toml(TrainerOptions{})))},
-          {"rows", rows}};
+  j["title"] = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
+  j["synthetic"] = std::ranges::any_of(runs, is_synthetic);
+  j["defaults"] = typed(read_own_toml(to_toml(TrainerOptions{})));
+  return finite(j);
 }
 
 Json json_of(const StudyData& study) {
-  const StudyOptions& o = study.result.question.options;
-  Json rows = Json::array(), cells = Json::array(), families = Json::array(), ends = Json::array(),
-       rules = Json::array(), best = Json::object(), facts = Json::object();
+  const StudyResult& r = study.result;
+  Json j{{"kind", "study"}, {"path", study.path}, {"synthetic", study.is_synthetic()}, {"warnings", r.faults}};
+  j["title"] = fmt::format("{} on {}: scaling study", study.setting("model"), study.setting("data.name"));
+  j["date"] = study.ledger.empty() ? "" : study.ledger.front().time.substr(0, 10);
+  j["reduction"] = study.reduction();
+  j["question"] = r.question.options;
+  j["question"]["first_seed"] = r.question.first_seed;
+  j["settings"] = typed(r.question.settings);
+  j["facts"] = study.facts ? Json(*study.facts) : Json::object();
+  j["cells"] = j["rows"] = j["not_finished"] = Json::array();
   for (const CellData& c : study.cells) {
-    cells.push_back(json_cell(c));
-    if (stands_once(c)) add_rows(rows, c, study.has_target());
+    j["cells"].push_back(json_cell(c));
+    if (stands_once(c)) add_rows(j["rows"], c);
   }
-  for (const Family& f : study.families)
-    families.push_back(
-        {{"name", f.name}, {"weak", f.weak}, {"cells", f.cells}, {"serial_share", json_median(f.serial_share)}});
-  for (const LedgerEntry& e : study.ledger)
-    if (e.status == "failed" || e.status == "interrupted")
-      ends.push_back({{"run", e.run}, {"status", e.status}, {"why", e.why}});
-  for (const LedgerEntry& e : open_runs(study.ledger))
-    ends.push_back({{"run", e.run}, {"status", "no end recorded"}, {"why", "it is running, or was killed"}});
-  for (const Rule& r : rules_of(study))
-    rules.push_back({{"way", r.way}, {"measure", r.measure}, {"broken", r.broken}, {"told", r.told}});
+  j["families"] = study.families;
+  j["baselines"] = Json::object();
   for (const auto& [name, index] : {std::pair("serial_by_speed", study.serial_by_speed),
                                     {"serial_by_time", study.serial_by_time},
                                     {"device_by_speed", study.device_by_speed},
                                     {"device_by_time", study.device_by_time}})
-    best[name] = index ? Json(*index) : Json();
-  if (study.facts)
-    facts = {{"train_samples", study.facts->train_samples},
-             {"test_samples", study.facts->test_samples},
-             {"input", study.facts->input},
-             {"parameters", study.facts->parameters},
-             {"forward_flops", study.facts->forward_flops},
-             {"shared_samples", study.facts->shared_samples},
-             {"cores", study.facts->cores},
-             {"load", study.facts->load}};
-  return {{"kind", "study"},
-          {"title", fmt::format("{} on {}: scaling study", study.setting("model"), study.setting("data.name"))},
-          {"path", study.path},
-          {"synthetic", study.is_synthetic()},
-          {"warnings", study.result.faults},
-          {"date", study.ledger.empty() ? "" : study.ledger.front().time.substr(0, 10)},
-          {"reduction", study.reduction()},
-          {"question",
-           {{"ranks", o.ranks},
-            {"strategies", o.strategies},
-            {"seeds", o.seeds},
-            {"first_seed", study.result.question.first_seed},
-            {"strong", o.strong},
-            {"weak", o.weak},
-            {"scale_lr", o.scale_lr},
-            {"mpi", o.mpi},
-            {"target", o.target}}},
-          {"settings", json_settings(study.result.question.settings)},
-          {"facts", facts},
-          {"cells", cells},
-          {"rows", rows},
-          {"families", families},
-          {"baselines", best},
-          {"ledger", json_totals(study.result.totals, study.result.ledger_head)},
-          {"not_finished", ends},
-          {"limits", limits_of(study)},
-          {"rules", rules}};
+    if (index) j["baselines"][name] = *index;
+  j["ledger"] = r.totals;
+  j["ledger"]["head"] = r.ledger_head;
+  for (const LedgerEntry& e : study.ledger)
+    if (e.status == "failed" || e.status == "interrupted") j["not_finished"].push_back(e);
+  for (const LedgerEntry& e : open_runs(study.ledger)) j["not_finished"].push_back(e);
+  j["limits"] = limits_of(study);
+  j["rules"] = rules_of(study);
+  return finite(j);
 }
 
 Json json_of(const TuneResult& r) {
   const TuneOptions& o = r.question.options;
-  Json rows = Json::array(), parameters = Json::array(), reports = Json::array(), warnings = r.faults;
-  for (const int i : r.order) rows.push_back(json_trial(r, r.trials[static_cast<std::size_t>(i)]));
-  for (const Parameter& p : r.question.space.parameters())
-    parameters.push_back({{"name", p.name},
-                          {"low", p.low},
-                          {"high", p.high},
-                          {"log", p.is_log()},
-                          {"whole", p.is_whole()},
-                          {"choices", p.values}});
-  for (const TrialReport& t : r.reports) reports.push_back({t.trial, t.epoch, t.value});
-  if (!r.error.empty()) warnings.push_back(r.error);
-  return {{"kind", "search"},
-          {"title", "Search of " + told(r.settings, "model")},
-          {"path", r.directory},
-          {"synthetic", r.is_synthetic()},
-          {"warnings", warnings},
-          {"settings", json_settings(r.settings)},
-          {"objective", o.key()},
-          {"lower_is_better", o.sign() < 0},
-          {"algorithm", o.algorithm},
-          {"seed", o.seed},
-          {"trials_wanted", std::max<std::int64_t>(o.trials, std::ssize(r.trials))},
-          {"epochs", o.epochs},
-          {"left_out", left_out_of_grid(r.question)},
-          {"question", to_toml(r.question)},
-          {"parameters", parameters},
-          {"rows", rows},
-          {"reports", reports},
-          {"best", r.best() ? Json(r.best()->id) : Json()},
-          {"importance", json_importance(r)},
-          {"ledger", json_totals(r.totals, r.ledger_head)}};
+  Json j{{"kind", "search"}, {"path", r.directory}, {"synthetic", r.is_synthetic()}, {"warnings", r.faults}};
+  j["title"] = "Search of " + told(r.settings, "model");
+  if (!r.error.empty()) j["warnings"].push_back(r.error);
+  j["settings"] = typed(r.settings);
+  j["question"] = o;
+  j["question"]["objective"] = o.key();
+  j["question"]["lower_is_better"] = o.sign() < 0;
+  j["question"]["parameters"] = r.question.space.parameters();
+  j["question"]["left_out"] = left_out_of_grid(r.question);
+  j["question"]["toml"] = to_toml(r.question);
+  j["rows"] = Json::array();
+  for (const int i : r.order) j["rows"].push_back(json_trial(r, r.trials[static_cast<std::size_t>(i)]));
+  j["reports"] = r.reports;
+  j["best"] = r.best() ? Json(r.best()->id) : Json();
+  j["importance"] = json_importance(r);
+  j["ledger"] = r.totals;
+  j["ledger"]["head"] = r.ledger_head;
+  return finite(j);
 }
 
 std::string report_page(const Json& document) {
@@ -379,7 +302,7 @@ void write_report(const Json& document, const std::string& to) {
   const std::string kind = std::filesystem::path(to).extension();
   check(kind.empty() || kind == ".html" || kind == ".htm" || kind == ".json" || kind == ".csv", "report",
         "--out {} ends in '{}'; give a name that ends in .html, .json or .csv", to, kind);
-  replace_file(to, kind == ".json"  ? json_text(document, NotUtf8::replaced, 1) + "\n"
+  replace_file(to, kind == ".json"  ? json_text(document, NotUtf8::replaced) + "\n"
                    : kind == ".csv" ? report_csv(document)
                                     : report_page(document));
 }

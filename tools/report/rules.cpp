@@ -165,52 +165,24 @@ void baseline(const StudyData& study, Rule& r) {
 }  // namespace
 
 std::vector<Rule> rules_of(const StudyData& study) {
-  std::vector<Rule> rules{
-      {.way = "Ignore accuracy when scaling up",
-       .measure = "A speed-up is shown only next to the accuracy at the same ranks; if a run of a strategy "
-                  "has none, none of "
-                  "its speed-ups is."},
-      {.way = "Do not report test accuracy",
-       .measure = "Accuracy is always that of the held-out set; samples are hashed to find test samples in "
-                  "the training set."},
-      {.way = "Do not report all training runs needed",
-       .measure = "Every start of a run is in ledger.jsonl, a chain of hashes that is verified here: tried, failed, "
-                  "interrupted, hours."},
-      {.way = "Compare outdated hardware with special-purpose hardware",
-       .measure = "The device is named; a baseline of another host, processor or library is flagged."},
-      {.way = "Show only kernels or subsets when scaling",
-       .measure = "The only units are whole steps and whole runs in wall time; parts of a step are not shown."},
-      {.way = "Do not consider input and output",
-       .measure = "Time to accuracy starts with the process, before data is opened; steps include waiting for data, "
-                  "whose share is shown; "
-                  "pictures of made-up data are stamped."},
-      {.way = "Report highest operation numbers",
-       .measure = "Operations are counted by one rule: a multiplication and an addition are two; convolutions and "
-                  "products, one per "
-                  "result of other operations; backward is two forwards; the precision is shown next to them."},
-      {.way = "Show speed with one set of options and accuracy with another",
-       .measure =
-           "Each run has one configuration hash for speed and accuracy; one that differs from its cell's is left out."},
-      {.way = "Train on unreasonably large inputs",
-       .measure = "Input size, its changes and the local batch are shown in the header and the table."},
-      {.way = "Run training just for the right time",
-       .measure =
-           "The target is fixed in study.toml before the first run; the full curve, last, best and first crossing "
-           "are shown, "
-           "failures count as never, fewer than five runs are pointed out."},
-      {.way = "Choose minibatch sizes for fun and profit",
-       .measure = "Weak and strong scaling are both drawn, or the missing one is named; the axis says which; epochs to "
-                  "the target are shown "
-                  "next to each batch."},
-      {.way = "Select carefully how to compare to the state of the art",
-       .measure = "Speed-ups are over the best serial run; those over the best single-device run have a column of "
-                  "their own."}};
-  using Check = void (*)(const StudyData&, Rule&);
-  constexpr Check checks[] = {
-      accuracy_beside_speed, held_out,   ledger,       same_machine,  nullptr, whole_data, operations,
-      one_configuration,     input_size, fixed_target, both_scalings, baseline};
-  for (std::size_t i = 0; i < rules.size(); ++i)
-    if (checks[i]) checks[i](study, rules[i]);
+  constexpr std::pair<const char*, void (*)(const StudyData&, Rule&)> all[] = {
+      {"Ignore accuracy when scaling up", accuracy_beside_speed},
+      {"Do not report test accuracy", held_out},
+      {"Do not report all training runs needed", ledger},
+      {"Compare outdated hardware with special-purpose hardware", same_machine},
+      {"Show only kernels or subsets when scaling", nullptr},
+      {"Do not consider input and output", whole_data},
+      {"Report highest operation numbers", operations},
+      {"Show speed with one set of options and accuracy with another", one_configuration},
+      {"Train on unreasonably large inputs", input_size},
+      {"Run training just for the right time", fixed_target},
+      {"Choose minibatch sizes for fun and profit", both_scalings},
+      {"Select carefully how to compare to the state of the art", baseline}};
+  std::vector<Rule> rules;
+  for (const auto& [way, apply] : all) {
+    rules.push_back({.way = way});
+    if (apply) apply(study, rules.back());
+  }
   return rules;
 }
 
