@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <string_view>
 
 #include "kernels/core/error.h"
 
@@ -196,18 +195,14 @@ std::string chart_svg(const Chart& chart) {
   x.settle(0);
   y.settle(0.05);
   const std::vector<Evidence> kinds = shown_evidence(chart);
-  std::size_t names = 0, numbers = 0;
+  std::size_t names = 12;  // letters of the longest evidence
   for (const ChartSeries& s : chart.series) names = std::max(names, s.name.size());
-  for (const Evidence e : kinds)
-    names = std::max(names, std::string_view(evidence_names.at(static_cast<std::size_t>(e))).size());
   const std::vector<double> rows_at = y.marks(), columns_at = chart.x_ticks.empty() ? x.marks() : chart.x_ticks;
   const std::vector<std::string> row_texts = mark_texts(rows_at), column_texts = mark_texts(columns_at);
-  for (const std::string& text : row_texts) numbers = std::max(numbers, text.size());
   const auto rows = static_cast<double>(chart.series.size() + (kinds.empty() ? 0 : kinds.size() + 1));
   const double height = std::max(least_height, chart_top + row * (rows + 1));
-  const double left = 44 + letter * static_cast<double>(numbers);
-  const double right = left + chart_plot, base = height - bottom;
-  const double width = right + 60 + letter * static_cast<double>(std::max<std::size_t>(names, 10));
+  const double left = 100, right = left + chart_plot, base = height - bottom;
+  const double width = right + 60 + letter * static_cast<double>(names);
   x.place(left, right - 12);
   y.place(base, chart_top);
   Svg svg(width, height);

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "kernels/core/text.h"
 #include "tools/cli/commands.h"
@@ -106,6 +108,13 @@ int scaling_command(const TrainerOptions& settings, const ScalingCommand& comman
     throw OptionError("scaling: run.replay repeats one run, but a study has many; leave it out");
   if (study.mpi && run_quietly({"mpiexec", "--version"}) != 0)
     throw OptionError("scaling: --mpi needs mpiexec in PATH; install MPI, or leave out --mpi");
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (int given = 0;
+      std::getenv("OMP_NUM_THREADS") && parse_number(std::getenv("OMP_NUM_THREADS"), given) && given < cores)
+    throw OptionError(
+        fmt::format("scaling: OMP_NUM_THREADS={} limits the serial run, the baseline, to {} of {} cores; unset it, and "
+                    "limit the ranks with --parallel.threads",
+                    given, given, cores));
   const std::vector<PlannedCell> cells = cells_of(study, settings);
   for (const PlannedCell& cell : cells) check_plan(cell);
   return run_study(study, settings, cells, {.directory = command.out, .dry_run = command.dry_run});

@@ -7,17 +7,17 @@
 namespace trireme {
 
 struct PairedDifference {
-  double mean = 0;
+  /// Share of the sign flips whose mean is at least as far from 0: two-sided p under the hypothesis that differences
+  /// are symmetric about 0.
+  double p = 1;
   /// Interval of the centre of the differences, by inverting the test: from the k-th smallest to the k-th largest mean
   /// of a subset (Hartigan, Using subsample values as typical values, 1969).
   double low = 0, high = 0;
-  double level = 0;    ///< probability that such an interval holds the centre
-  double p = 1;        ///< share of the sign flips whose mean is at least as far from 0
-  bool exact = false;  ///< all flips were tried; else random ones
+  double level = 0;  ///< probability that such an interval holds the centre
 };
-/// Under the hypothesis that differences are symmetric about 0. `level` is the least level of the interval; with few
-/// differences the interval spans all of them. Requires two differences or more.
-PairedDifference paired_difference(const std::vector<double>& differences, double level = 0.95);
+/// Tries all flips of up to 20 differences, and 2^20 random ones of more. The interval has a level of 0.95 or the next
+/// higher; for fewer than six differences it spans all of them. Throws Error for fewer than two differences.
+PairedDifference paired_difference(const std::vector<double>& differences);
 
 /// A table of B - A for each metric. Each path is a run directory, or a folder of run directories. Throws Error if
 /// there is no run, if a folder has a seed twice, and if no seed is in both.

@@ -132,12 +132,13 @@ Json json_cell(const CellData& c) {
 }
 
 /// A row per run of the cell.
-void add_rows(Json& rows, const CellData& c) {
+void add_rows(Json& rows, const CellData& c, bool target) {
   auto data = c.runs.begin();
   for (const RunOutcome& r : c.result.runs) {
     Json& j = rows.emplace_back(r);
     j.update({{"cell", c.cell().name}, {"strategy", name_of(c.cell())}, {"batch", c.batch}});
     j.update(Json(c.cell()));
+    if (!target) j["to_target"] = nullptr;
     if (r.status == "finished" && data != c.runs.end()) j["environment"] = (data++)->environment;
   }
 }
@@ -186,9 +187,8 @@ void flatten(const Json& value, const std::string& name, std::map<std::string, s
   if (value.is_object()) {
     for (const auto& [key, inner] : value.items()) flatten(inner, name.empty() ? key : name + "." + key, row);
   } else if (!value.is_array()) {
-    std::string text = value.is_null()     ? ""
-                       : value.is_string() ? value.get<std::string>()
-                                           : json_text(value, NotUtf8::replaced);
+    std::string text = value.is_string() ? value.get<std::string>() : json_text(value);
+    if (value.is_null()) text.clear();
     if (text.find_first_of(",\"\r\n") != text.npos) {
       for (std::size_t at = 0; (at = text.find('"', at)) != text.npos; at += 2) text.insert(at, 1, '"');
       text = '"' + text + '"';
@@ -227,15 +227,12 @@ Json json_of(const StudyData& study) {
   j["cells"] = j["rows"] = j["not_finished"] = Json::array();
   for (const CellData& c : study.cells) {
     j["cells"].push_back(json_cell(c));
-    if (stands_once(c)) add_rows(j["rows"], c);
+    if (stands_once(c)) add_rows(j["rows"], c, study.has_target());
   }
   j["families"] = study.families;
   j["baselines"] = Json::object();
-  for (const auto& [name, index] : {std::pair("serial_by_speed", study.serial_by_speed),
-                                    {"serial_by_time", study.serial_by_time},
-                                    {"device_by_speed", study.device_by_speed},
-                                    {"device_by_time", study.device_by_time}})
-    if (index) j["baselines"][name] = *index;
+  if (study.serial_by_speed) j["baselines"]["serial_by_speed"] = *study.serial_by_speed;
+  if (study.serial_by_time) j["baselines"]["serial_by_time"] = *study.serial_by_time;
   j["ledger"] = r.totals;
   j["ledger"]["head"] = r.ledger_head;
   for (const LedgerEntry& e : study.ledger)
@@ -270,8 +267,7 @@ Json json_of(const TuneResult& r) {
 
 std::string report_page(const Json& document) {
   std::string text, page = page_html;
-  for (const char c :
-       json_text(document, NotUtf8::replaced))  // no tag and no entity, so that HTML and XML read it alike
+  for (const char c : json_text(document, NotUtf8::replaced))  // HTML and XML find no tag and no entity
     text += c == '<' ? "\\u003c" : c == '>' ? "\\u003e" : c == '&' ? "\\u0026" : std::string(1, c);
   const std::string_view place = "\"DATA\"";
   return page.replace(page.find(place), place.size(), text);
@@ -289,12 +285,10 @@ std::string report_csv(const Json& document) {
   std::erase_if(columns, [&](const std::string& name) { return others.erase(name) == 0; });
   columns.insert(columns.end(), others.begin(), others.end());
   std::string text;
-  const auto line = [&](const std::function<std::string(const std::string&)>& cell) {
-    for (const std::string& name : columns) text += (&name == columns.data() ? "" : ",") + cell(name);
-    text += "\n";
-  };
-  line([](const std::string& name) { return name; });
-  for (auto& row : rows) line([&](const std::string& name) { return row[name]; });
+  for (const std::string& name : columns) text += (text.empty() ? "" : ",") + name;
+  for (auto& row : rows)
+    for (const std::string& name : columns) text += (&name == columns.data() ? "\n" : ",") + row[name];
+  text += "\n";
   return text;
 }
 
