@@ -22,12 +22,12 @@ def load_run(folder):
 
 
 def load_study(folder):
-    """A scaling study: question (study.toml with its cells), facts, ledger; runs: cell, seed, status, attempts, and run or None."""
+    """A scaling study: question (study.toml with its cells), facts, ledger; runs: path, cell, seed, status, attempts, and run or None."""
     folder = pathlib.Path(folder)
     question, ledger = tomllib.loads((folder / "study.toml").read_text()), _lines(folder / "ledger.jsonl")
     runs = {}
     for entry in ledger:   # the last line of a run has its status
-        row = runs.setdefault(entry["run"], {key: entry[key] for key in ("run", "cell", "scaling", "strategy", "mesh", "ranks", "seed")} | {"attempts": 0})
+        row = runs.setdefault(entry["run"], {"path": entry["run"], "attempts": 0, **{k: entry[k] for k in ("cell", "scaling", "strategy", "mesh", "ranks", "seed")}})
         row.update(status=entry["status"], attempts=row["attempts"] + (entry["status"] == "started"))
     for name, row in runs.items():
         row["run"] = load_run(folder / name) if (folder / name / "config.toml").exists() else None
