@@ -188,52 +188,43 @@ std::vector<Rule> rules_of(const StudyData& study) {
 
 std::vector<std::string> limits_of(const StudyData& study) {
   std::vector<std::string> limits;
+  const auto say = [&](bool holds, const std::string& sentence) {
+    if (holds) limits.push_back(sentence);
+  };
   const StudyOptions& o = study.result.question.options;
-  int least = std::numeric_limits<int>::max();
-  int most_ranks = 1;
+  int least = study.cells.empty() ? 0 : std::numeric_limits<int>::max(), most_ranks = 1;
   double coverage = 1;
   for (const CellData& c : study.cells) {
     least = std::min(least, c.result.finished);
     most_ranks = std::max(most_ranks, c.cell().ranks);
     if (c.has_finished()) coverage = std::min(coverage, c.step.interval.coverage);
   }
-  if (study.cells.empty()) least = 0;
-  if (least < 5)
-    limits.push_back(least == 1   ? "Some cells have a single run, so the spread between runs is unknown."
-                     : least == 0 ? "Some cells have no finished run."
-                                  : fmt::format("Some cells have {} runs, fewer than five.", least));
-  if (coverage < 0.95)
-    limits.push_back(
-        fmt::format("Intervals of so few runs go from the least to the most; the narrowest evidence holds the median "
-                    "with {:.1f} %, not 95 %.",
-                    100 * coverage));
-  limits.emplace_back(
+  say(least == 0, "Some cells have no finished run.");
+  say(least == 1, "Some cells have a single run, so the spread between runs is unknown.");
+  say(least > 1 && least < 5, fmt::format("Some cells have {} runs, fewer than five.", least));
+  say(coverage < 0.95, fmt::format("Intervals of so few runs go from the least to the most; the narrowest evidence "
+                                   "holds the median with {:.1f} %, not 95 %.",
+                                   100 * coverage));
+  say(true,
       "Intervals of speed-ups are quotients of both medians' intervals; their level is at least the product of both.");
-  limits.emplace_back(
-      "Learning rate, schedule and other settings are the same in all cells, and were not tuned for each.");
-  if (o.weak && !o.scale_lr)
-    limits.emplace_back("Weak scaling keeps the learning rate although the batch grows (--scale_lr is off).");
-  if (study.facts && study.facts->cores > 0) {
-    if (most_ranks > study.facts->cores)
-      limits.push_back(fmt::format(
-          "Up to {} ranks share {} cores: their speed-ups say what the strategy costs, not what {} devices would give.",
-          most_ranks, study.facts->cores, most_ranks));
-    limits.push_back(fmt::format(
-        "Load of the machine before the first run: {:.1f} on {} cores{}.", study.facts->load, study.facts->cores,
-        study.facts->load > 0.5 ? ": others used it, and times are longer than on a machine alone" : ""));
-  } else {
-    limits.emplace_back("Cores and load of the machine were not noted: it is not known whether others used it.");
-  }
-  const bool all_cores = !study.facts || serial_threads(study) == 0 || serial_threads(study) >= study.facts->cores;
-  if (study.setting("parallel.threads") == "0" && all_cores)
-    limits.emplace_back("A serial run has all cores (parallel.threads is 0): ranks on the same host divide the cores.");
-  if (!o.mpi) limits.emplace_back("Ranks are threads of one process on one host: no network was used.");
-  if (const std::string less = study.reduction(); !less.empty())
-    limits.push_back("Reduced data:" + less.substr(1) + ".");
-  limits.push_back(
-      fmt::format("One model ({}), one data set ({}), one host; file caches were not cleared between runs.",
-                  study.setting("model"), study.setting("data.name")));
-  limits.emplace_back("No price, power or energy was measured.");
+  say(true, "Learning rate, schedule and other settings are the same in all cells, and were not tuned for each.");
+  say(o.weak && !o.scale_lr, "Weak scaling keeps the learning rate although the batch grows (--scale_lr is off).");
+  const int cores = study.facts ? study.facts->cores : 0, threads = serial_threads(study);
+  const double load = study.facts ? study.facts->load : 0;
+  say(cores > 0 && most_ranks > cores,
+      fmt::format("Up to {} ranks share {} cores: their speed-ups say what the strategy "
+                  "costs, not what {} devices would give.",
+                  most_ranks, cores, most_ranks));
+  say(cores > 0, fmt::format("Load of the machine before the first run: {:.1f} on {} cores{}.", load, cores,
+                             load > 0.5 ? ": others used it, and times are longer than on a machine alone" : ""));
+  say(cores == 0, "Cores and load of the machine were not noted: it is not known whether others used it.");
+  say(study.setting("parallel.threads") == "0" && (threads == 0 || threads >= cores),
+      "A serial run has all cores (parallel.threads is 0): ranks on the same host divide the cores.");
+  say(!o.mpi, "Ranks are threads of one process on one host: no network was used.");
+  say(!study.reduction().empty(), "Reduced data:" + study.reduction().substr(study.reduction().empty() ? 0 : 1) + ".");
+  say(true, fmt::format("One model ({}), one data set ({}), one host; file caches were not cleared between runs.",
+                        study.setting("model"), study.setting("data.name")));
+  say(true, "No price, power or energy was measured.");
   return limits;
 }
 
