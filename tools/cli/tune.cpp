@@ -84,7 +84,9 @@ void add_options(CLI::App& command, TuneCommand& t) {
   command.add_option("what", t.what, "TOML file with the parameters [space] and the search [tune]; or the word report")
       ->type_name("FILE|report");
   command.add_option("dir", t.directory, "report: folder of the search")->type_name("DIR");
-  command.add_option("--out", t.out, "folder of the search; an existing search continues (report: file to write, .html, .json or .csv)")
+  command
+      .add_option("--out", t.out,
+                  "folder of the search; an existing search continues (report: file to write, .html, .json or .csv)")
       ->type_name("DIR");
   command
       .add_option("--worker", t.worker, "work for the search of this folder, next to other workers, until it is done")
