@@ -12,14 +12,14 @@ sub_floors = [folder for floor, folders in {
     "parallel": "comm comm/transport comm/collectives comm/world plan async plan/check async/check strategies/codecs strategies async/strategies model split runtime analysis profile search inference",
     "datasets": "core images text volumes formats",
     "models": "registry text vision volumes",
-    "tools": "training launch doctor scaling tune report backtest cli",
+    "tools": "training launch doctor study report backtest cli",
 }.items() for folder in [f"{floor}/{name}" for name in folders.split()]]
 vendors = {  # header pattern -> the only places that may include it
     r"oneapi/dnnl|dnnl": ("kernels/cpu/",),
     r"Eigen/": ("kernels/cpu/",),
     r"omp\.h": ("kernels/cpu/",),
     r"cuda|cudnn|cublas": ("kernels/cuda/", "models/examples/"),
-    r"sqlite3": ("tools/tune/database.cpp",),
+    r"sqlite3": ("tools/study/database.cpp",),
     r"mpi\.h": ("parallel/comm/transport/mpi.cpp", "parallel/comm/transport/mpi_engine.",),
     r"tiffio\.h": ("datasets/volumes/tiff_volume.cpp",),
     r"(blosc|zstd)\.h": ("datasets/volumes/chunk_codecs.cpp",),

@@ -195,14 +195,14 @@ class Slurm(unittest.TestCase):
         space = home / "space.toml"
         space.write_text('[tune]\nalgorithm = "asha"\ntrials = 9\nepochs = 4\neta = 2\n[space]\n"optim.lr" = {type = "log", low = 1e-4, high = 0.1}\n')
         out = home / "search"
-        got = sh(trireme, "tune", space, "--out", out, "--slurm", 2, "--", "train", *words, "--epochs", 4, "--checkpoint.steps", 0)
+        got = sh(trireme, "study", "run", space, "--out", out, "--slurm", 2, "--", "train", *words, "--epochs", 4, "--checkpoint.steps", 0)
         self.assertEqual(got.returncode, 0, got.stderr)
         until(lambda: len(list((out / "trials").glob("*/metrics.jsonl"))) > 2, lambda: [p.read_text() for p in out.glob("slurm-*")])
-        sh("scancel", "--name=tune", "--state=RUNNING", "--full", "--signal=KILL")
-        until(lambda: not sh("squeue", "-h", "--name=tune").stdout.strip(), lambda: sh("squeue").stdout)
+        sh("scancel", "--name=study", "--state=RUNNING", "--full", "--signal=KILL")
+        until(lambda: not sh("squeue", "-h", "--name=study").stdout.strip(), lambda: sh("squeue").stdout)
         until(lambda: sh("sbatch", out / "workers.sbatch").returncode == 0)
-        until(lambda: not sh("squeue", "-h", "--name=tune").stdout.strip(), lambda: sh("squeue").stdout)
-        table = sh(trireme, "tune", "report", out).stdout
+        until(lambda: not sh("squeue", "-h", "--name=study").stdout.strip(), lambda: sh("squeue").stdout)
+        table = sh(trireme, "study", "report", out).stdout
         self.assertIn("9 of 9 trials", table)
         self.assertIn(" finished, 0 stopped, ", table)
         self.assertIn(" 0 failed\n", table)

@@ -14,11 +14,11 @@ def _lines(path):
 
 
 def load_run(folder):
-    """A run: config, environment, result; train and eval are lists with a dictionary per line of metrics.jsonl."""
+    """A run: config, environment, result; train, eval and test (after a run with a validation split) are lists with a dictionary per line of metrics.jsonl."""
     folder = pathlib.Path(folder)
     metrics = _lines(folder / "metrics.jsonl")
     return {"path": str(folder), "config": tomllib.loads((folder / "config.toml").read_text()), "environment": _json(folder / "environment.json"),
-            "result": _json(folder / "result.json"), **{kind: [line for line in metrics if line.get("kind") == kind] for kind in ("train", "eval")}}
+            "result": _json(folder / "result.json"), **{kind: [line for line in metrics if line.get("kind") == kind] for kind in ("train", "eval", "test")}}
 
 
 def load_study(folder):
@@ -37,7 +37,7 @@ def load_study(folder):
 def load_search(folder):
     """A search: question (space.toml), settings of the training, ledger; trials: id, status, settings, values [epoch, value]."""
     folder = pathlib.Path(folder)
-    database = sqlite3.connect(f"file:{folder / 'tune.db'}?mode=ro", uri=True)
+    database = sqlite3.connect(f"file:{folder / 'study.db'}?mode=ro", uri=True)
     database.row_factory = sqlite3.Row
     trials = {row["id"]: {**row, "settings": json.loads(row["settings"]), "values": []}
               for row in map(dict, database.execute("SELECT id, parent, status, why, seconds, attempts, point AS settings FROM trials ORDER BY id"))}

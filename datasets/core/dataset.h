@@ -99,6 +99,8 @@ class DatasetWrapper : public DatasetSource {
   Dataset data_;  ///< the other data set
 };
 
+/// The samples of these ids, in that order; pictures and tensors. Throws Error for an id outside [0, data->size()).
+Dataset subset(Dataset data, std::vector<Index> ids);
 /// The first n samples of another data set. Throws Error unless n is in [0, data->size()].
 Dataset head(Dataset data, Index n);
 /// The same pictures with another scale for their conversion to floats (torchvision's Normalize(mean, std) at the end

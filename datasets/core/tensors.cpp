@@ -10,6 +10,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
 #include "framework/tensor/fields.h"
+#include "kernels/core/random.h"
 
 namespace trireme {
 
@@ -267,10 +268,34 @@ Dataset map_samples(Dataset data, std::function<Sample(Sample, Index, const Augm
     return change({own(s.x), own(s.y)}, id, draw);  // a copy, which `change` may modify in place
   });
 }
+namespace {
+
+class PictureSubset final : public DatasetWrapper {
+ public:
+  PictureSubset(Dataset all, std::vector<Index> ids) : DatasetWrapper(std::move(all), "subset"), ids_(std::move(ids)) {}
+  Index size() const override { return std::ssize(ids_); }
+  std::string fingerprint() const override {
+    const std::string whole = data_->fingerprint();
+    std::uint64_t hash = 0;
+    for (const Index id : ids_) hash = mix(hash, static_cast<std::uint64_t>(id));
+    return whole.empty() ? whole : fmt::format("{}subset of {} samples {:016x}\n", whole, ids_.size(), hash);
+  }
+  std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
+    check_read(id, pixels);
+    return data_->read(ids_[static_cast<std::size_t>(id)], pixels, draw);
+  }
+
+ private:
+  std::vector<Index> ids_;
+};
+
+}  // namespace
+
 Dataset subset(Dataset data, std::vector<Index> ids) {
-  check_tensors("subset", {data});
+  check(bool(data), "subset", "there is no dataset");
   for (const Index id : ids)
     check(id >= 0 && id < data->size(), "subset", "sample {} is outside [0, {})", id, data->size());
+  if (!data->tensors()) return std::make_unique<PictureSubset>(std::move(data), std::move(ids));
   const auto size = std::ssize(ids);
   return combined("subset", {std::move(data)}, size,
                   [ids = std::move(ids)](const auto& of, Index id, const AugmentKey& draw) {

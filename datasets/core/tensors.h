@@ -88,8 +88,6 @@ Collate pad_to_longest(double value = 0);
 // Tensor data sets made from others (use as_tensors() for pictures). Sample ids are of the resulting data set.
 /// Applies change(sample, id, draw) to each sample.
 Dataset map_samples(Dataset, std::function<Sample(Sample, Index id, const AugmentKey& draw)> change);
-/// The samples of these ids, in that order.
-Dataset subset(Dataset, std::vector<Index> ids);
 /// Concatenates data sets.
 Dataset concat_datasets(std::vector<Dataset>);
 /// Joins sample i of several data sets of equal size. x and y are of the first one; x and y of the others become

@@ -21,7 +21,11 @@ struct OpenOptions {
   Index context = 0;                ///< text: tokens per window; 0: 256
   std::string tokenizer = "bytes";  ///< text: "bytes", "chars" or a path (open_tokenizer). For a token file "bytes"
                                     ///< means no tokenizer: its vocabulary is its largest id plus one
-  double validation = 0.1;          ///< text: share of the last part, the test split, of a text without separate files
+  double test_split = 0.1;          ///< text: share of the last part, the test split, of a text without separate files
+  /// Share of the training split that forms the split "validation" instead, in [0, 1). Pictures: samples chosen by a
+  /// hash of their ids, the same for every seed. text: the last part before the test split; volumes, tar: the last
+  /// volumes and shards. synthetic, phantoms: further samples, and the training split stays whole.
+  double validation_split = 0;
   Index windows = 0;                ///< text: windows per training epoch; 0: as many as fit without overlap
   Index separator = -1;             ///< text: TokensOptions::separator
   SyntheticOptions synthetic = {};  ///< synthetic: of the training split; the test split has different samples
@@ -29,11 +33,11 @@ struct OpenOptions {
   VolumePairsOptions volumes = {};  ///< volumes: all options except root and `test`
   Index test_samples = 128;         ///< phantoms: PhantomsOptions::samples of the test split
 };
-/// Opens a data set by name. split: "train" or "test". Names: "mnist", "fashion_mnist", "cifar10", "cifar100"
-/// (cifar.h), "imagenet" (image_folder.h), "tar" (webdataset.h), "packed" (packed.h), "text" (tokens.h: root is a text,
-/// a token file or a folder of such files; windows are random in the training split and strided in the test split),
-/// "synthetic", "phantoms" (phantoms.h), "volumes" (volume_pairs.h: root is a folder of pairs). Throws Error with the
-/// list of names for another name.
+/// Opens a data set by name. split: "train", "validation" (see validation_split) or "test". Names: "mnist",
+/// "fashion_mnist", "cifar10", "cifar100" (cifar.h), "imagenet" (image_folder.h), "tar" (webdataset.h), "packed"
+/// (packed.h), "text" (tokens.h: root is a text, a token file or a folder of such files; windows are random in the
+/// training split and strided in the test split), "synthetic", "phantoms" (phantoms.h), "volumes" (volume_pairs.h: root
+/// is a folder of pairs). Throws Error with the list of names for another name.
 Dataset open_dataset(const std::string& name, const std::string& split, const OpenOptions& = {});
 
 }  // namespace trireme

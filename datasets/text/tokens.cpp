@@ -30,8 +30,9 @@ class TextWindows final : public TextSource {
           "the separator of documents is {}, expected an id below {}, or -1 for none", separator_, vocabulary_);
     const bool random = windows_ == Windows::random;
     check(n >= (random ? context_ + 1 : 2), ErrorKind::data, "text",
-          "{}{} has {} tokens, {}: give a longer text, or another share of it for the test (data.validation)", name_,
-          o.split.empty() ? "" : " (" + o.split + ")", n, [&] {
+          "{}{} has {} tokens, {}: give a longer text, or another share of it for the test (data.test_split, "
+          "data.validation_split)",
+          name_, o.split.empty() ? "" : " (" + o.split + ")", n, [&] {
             return random ? fmt::format("a window of {} and the token after it need {}", context_, context_ + 1)
                           : std::string("a target needs 2");
           });
@@ -147,10 +148,11 @@ std::string read_all(const std::vector<std::string>& files) {
   return all;
 }
 
-/// [begin, end) of the split among n things; the test part begins at `test`.
+/// [begin, end) of the split among n things; the validation part begins at `held`, the test part at `test`.
 template <class N>
-std::pair<N, N> split_of(const TokensOptions& o, N n, N test) {
-  return {o.split == "test" ? test : N{0}, o.split == "train" ? test : n};
+std::pair<N, N> split_of(const TokensOptions& o, N n, N held, N test) {
+  const bool tests = o.split == "test", validates = o.split == "validation", trains = o.split == "train";
+  return {tests ? test : validates ? held : N{0}, trains ? held : validates ? test : n};
 }
 
 Dataset of_token_files(const TextFiles& files, TokensOptions o) {
@@ -160,8 +162,8 @@ Dataset of_token_files(const TextFiles& files, TokensOptions o) {
   both.insert(both.end(), files.test.begin(), files.test.end());
   const TokenSequence all(both);
   const Index vocabulary = o.tokenizer ? o.tokenizer.vocabulary() : all.largest() + 1;
-  const Index test = files.test.empty() ? test_begin(all.size(), o.validation) : TokenSequence(files.training).size();
-  const auto [begin, end] = split_of(o, all.size(), test);
+  const Index test = files.test.empty() ? test_begin(all.size(), o.test_split) : TokenSequence(files.training).size();
+  const auto [begin, end] = split_of(o, all.size(), test_begin(test, o.validation_split), test);
   return std::make_unique<TextWindows>(o.path, all.part(begin, end), -1, vocabulary, o);
 }
 
@@ -175,10 +177,11 @@ Dataset Tokens(const TokensOptions& options) {
         "{}; one of TokensOptions::text and path, a text file, a token file or a folder, is needed",
         o.path.empty() ? "there is neither text nor path" : "there are both a text and a path");
   check(o.context >= 1, "text", "context is {}, at least 1 was expected", o.context);
-  check(o.validation >= 0 && o.validation < 1, "text", "validation is {}, expected in [0, 1)", o.validation);
+  for (const double share : {o.test_split, o.validation_split})
+    check(share >= 0 && share < 1, "text", "a share of {} is a split, expected one in [0, 1)", share);
   check(o.per_epoch >= 0, "text", "windows of an epoch are {}, expected 0 or more", o.per_epoch);
-  check(o.split.empty() || o.split == "train" || o.split == "test", "text",
-        "there is no split '{}'; there are train and test", o.split);
+  check(o.split.empty() || o.split == "train" || o.split == "validation" || o.split == "test", "text",
+        "there is no split '{}'; there are train, validation and test", o.split);
   std::string text = std::move(o.text);
   std::size_t test = 0;
   if (!o.path.empty()) {
@@ -187,13 +190,14 @@ Dataset Tokens(const TokensOptions& options) {
     text = read_all(files.training);
     test = text.size();
     text += read_all(files.test);
-    if (files.test.empty()) test = test_byte(text, o.validation);
+    if (files.test.empty()) test = test_byte(text, o.test_split);
   } else {
-    test = test_byte(text, o.validation);
+    test = test_byte(text, o.test_split);
   }
   if (o.characters) o.tokenizer = character_tokenizer(text);
   if (!o.tokenizer) o.tokenizer = byte_tokenizer();
-  const auto [begin, end] = split_of(o, text.size(), test);
+  const auto [begin, end] =
+      split_of(o, text.size(), test_byte(std::string_view(text).substr(0, test), o.validation_split), test);
   const auto ids = o.tokenizer.encode(std::string_view(text).substr(begin, end - begin));
   const std::string name = o.path.empty() ? "text" : o.path;
   return std::make_unique<TextWindows>(name, TokenSequence(ids), static_cast<Index>(end - begin),

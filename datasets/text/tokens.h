@@ -20,10 +20,12 @@ struct TokensOptions {
   std::string text = {},  ///< the text itself; give either text or path
       path = {};          ///< a file of text or tokens, or a folder of such files, which find_text_files()
                           ///< (text_files.h) selects and divides into splits
-  /// "train" or "test"; empty: all. A text without separate files is divided: its last part is the test split.
+  /// "train", "validation" or "test"; empty: all. A text without separate files is divided: its last part is the test
+  /// split, and the last part before it the validation split.
   std::string split = {};
-  double validation = 0.1;  ///< share of the last part, in [0, 1): of n characters (tokens of a token file), those from
-                            ///< floor(n (1 - validation)) on
+  double test_split = 0.1,   ///< share of the test split, in [0, 1): of n characters (tokens of a token file), those
+                             ///< from floor(n (1 - test_split)) on
+      validation_split = 0;  ///< share of the other characters (tokens), likewise, that the training split lacks
   /// null: bytes for a text. For token files the tokenizer is then unknown, and the vocabulary is the largest id of all
   /// splits plus one.
   Tokenizer tokenizer = {};

@@ -17,7 +17,10 @@ class PhantomCrops final : public TensorSource {
     check(options.phantoms >= 1 && options.samples >= 1, "phantoms", "{} samples of {} phantoms, expected 1 or more",
           options.samples, options.phantoms);
     for (Index i = 0; i < std::min(options.phantoms, options.samples); ++i)
-      phantoms_.emplace_back(options.phantom, static_cast<std::uint64_t>(i) + (options.test ? first_of_test : 0));
+      phantoms_.emplace_back(options.phantom, static_cast<std::uint64_t>(i) + (options.validation ? 2 * first_of_test
+                                                                               : options.test     ? first_of_test
+                                                                                                  : 0));
+    options_.test = options.test || options.validation;
     crop_ = crop_extents("phantoms", options.crop, phantoms_[0].size());
   }
   std::string name() const override { return "phantoms"; }

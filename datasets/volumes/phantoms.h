@@ -14,6 +14,7 @@ struct PhantomsOptions {
   VolumeTask task = VolumeTask::segment;  ///< what y is
   Index samples = 1024;                   ///< samples per epoch, at least 1
   bool test = false;                      ///< true: other phantoms, and the same crops in each epoch
+  bool validation = false;                ///< true: likewise, with phantoms that neither split has
 };
 /// Sample id is a crop of phantom number id mod phantoms. Its position is drawn from (seed of the loader, epoch, id),
 /// for a test split from (PhantomOptions::seed, id). x is image(), f32 [h, w, 1] or [d, h, w, 1]. y is labels(), i64

@@ -1,6 +1,7 @@
 #include "datasets/volumes/volume_pairs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <vector>
@@ -48,16 +49,24 @@ class PairCrops final : public TensorSource {
     check(options.task == VolumeTask::denoise || options.classes >= 2, pairs_op,
           "{} classes, expected 2 or more: --data.classes says how many labels targets have", options.classes);
     folder_ = options.root + "/train";
+    options_.test = options.test || options.validation;
     std::error_code unknown;
     if (options.test) folder_ = options.root + (fs::is_directory(options.root + "/val", unknown) ? "/val" : "/test");
     const auto inputs = volumes_in(folder_ + "/inputs"), targets = volumes_in(folder_ + "/targets");
     for (const auto& [name, target] : targets)
       check(inputs.contains(name), ErrorKind::data, pairs_op, "{} has no input of its name", target);
+    const auto held =
+        static_cast<Index>(std::floor(static_cast<double>(inputs.size()) * (1 - options.validation_split)));
+    Index number = 0;
     for (const auto& [name, input] : inputs) {
+      const bool is_held = number++ >= held;
+      if (!options.test && is_held != options.validation) continue;
       const auto target = targets.find(name);
       check(target != targets.end(), ErrorKind::data, pairs_op, "{} has no target of its name", input);
       add(open_volume(input), open_volume(target->second));
     }
+    check(!pairs_.empty(), ErrorKind::data, pairs_op, "{} has {} volumes, of which validation_split {} leaves none",
+          folder_, inputs.size(), options.validation_split);
     scale_ = voxel_scale(pairs_[0].input.type(), options.mean, options.std);
   }
   std::string name() const override { return folder_; }

@@ -11,6 +11,9 @@ namespace trireme {
 struct VolumePairsOptions {
   std::string root = {};                  ///< folder of train/ and val/ (or test/), with inputs/ and targets/ in each
   bool test = false;                      ///< true: val/ or test/, completely and equal in each epoch
+  bool validation = false;                ///< true: likewise, but the volumes of train/ that are held out
+  double validation_split = 0;            ///< share of the volumes of train/ that is held out, in [0, 1): of n sorted
+                                          ///< names, those from floor(n (1 - validation_split)) on
   Shape crop{64, 64};                     ///< voxels of a sample: [h, w] (also for slices of volumes) or [d, h, w]
   VolumeTask task = VolumeTask::segment;  ///< what the targets are
   Index classes = 0;                      ///< for segmentation: number of labels, at least 2

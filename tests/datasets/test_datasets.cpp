@@ -202,6 +202,53 @@ TEST_CASE("augmentation cuts and mirrors, by seed, epoch and sample only") {
   CHECK_ERROR(augmented(plain, {.pad = -1}), usage, "augment", -1);
 }
 
+TEST_CASE("a validation split takes samples from the training split, each once, and none from the test split") {
+  for (const char* name : {"mnist", "fashion_mnist"}) {
+    const Dataset all = open_dataset(name, "train");
+    for (const double share : {0.1, 0.37}) {
+      const OpenOptions o{.validation_split = share};
+      const Dataset train = open_dataset(name, "train", o), held = open_dataset(name, "validation", o);
+      CHECK(held->size() == static_cast<Index>(std::floor(60000 * share)));
+      CHECK(train->size() + held->size() == all->size());
+      CHECK(train->fingerprint() != all->fingerprint());
+      CHECK(train->fingerprint() != held->fingerprint());
+      CHECK(held->fingerprint() == open_dataset(name, "validation", o)->fingerprint());
+      CHECK(open_dataset(name, "test", o)->fingerprint() == open_dataset(name, "test")->fingerprint());
+      Index in_train = 0, in_held = 0;  // both keep the order of all
+      std::vector<Index> labels(10);
+      for (Index id = 0; id < all->size(); ++id) {
+        const auto s = sample(all, id);
+        if (in_held < held->size() && sample(held, in_held) == s) {
+          std::vector<std::uint8_t> bytes(s);
+          ++labels[static_cast<std::size_t>(held->read(in_held, bytes))];
+          ++in_held;
+        } else if (in_train < train->size() && sample(train, in_train) == s) {
+          ++in_train;
+        }
+      }
+      CHECK(in_train == train->size());
+      CHECK(in_held == held->size());
+      for (const Index count : labels)  // 6,000 of a class on average: five standard deviations
+        CHECK(std::abs(static_cast<double>(count) - 6000 * share) < 1000 * share + 5 * std::sqrt(6000 * share));
+    }
+  }
+  const OpenOptions made{
+      .validation_split = 0.5, .synthetic = {.size = 6}, .phantoms = {.samples = 6}, .test_samples = 4};
+  std::set<std::vector<std::uint8_t>> pictures;
+  std::set<std::vector<double>> crops;
+  for (const char* split : {"train", "validation", "test"}) {
+    const Dataset synthetic = open_dataset("synthetic", split, made), phantoms = open_dataset("phantoms", split, made);
+    for (Index id = 0; id < synthetic->size(); ++id) pictures.insert(sample(synthetic, id));
+    CHECK(phantoms->size() == (split == std::string("train") ? 6 : 4));
+    for (Index id = 0; id < 4; ++id) crops.insert(sample_of(phantoms, id, {.seed = 1}).x.to_vector());
+  }
+  CHECK(pictures.size() == 18);
+  CHECK(crops.size() == 12);
+  CHECK_ERROR(open_dataset("mnist", "validation"), usage, "validation_split");
+  CHECK_ERROR(open_dataset("mnist", "train", {.validation_split = 1}), usage, "validation_split", 1);
+  CHECK_ERROR(subset(Synthetic({.size = 3}), {0, 3}), usage, "subset", 3);
+}
+
 TEST_CASE("head, and datasets by name") {
   const Dataset all = Synthetic({.size = 10}), first = head(all, 4);
   CHECK(first->size() == 4);

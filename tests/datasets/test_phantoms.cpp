@@ -257,6 +257,15 @@ TEST_CASE("crops of pairs of volumes on disk") {
       different.insert(x);
     }
     CHECK(different.size() > 40);
+    o.validation_split = 0.5;
+    CHECK(VolumePairs(o)->size() == 50);
+    o.validation = true;  // of train/b, in order
+    CHECK(VolumePairs(o)->size() == (crop.rank() == 2 ? 9 * 1 * 3 : 3 * 2 * 4));
+    o.validation_split = 0.9;
+    CHECK(VolumePairs(o)->size() > (crop.rank() == 2 ? 9 * 1 * 3 : 3 * 2 * 4));
+    o.validation = false;
+    CHECK_ERROR(VolumePairs(o), data, 2, 0.9);
+    o.validation_split = 0;
     o.test = true;
     const Dataset test = VolumePairs(o);
     CHECK(test->size() == (crop.rank() == 2 ? 3 * 2 * 2 : 1 * 3 * 3));

@@ -135,7 +135,6 @@ TEST_CASE("pictures as tensors: the bits of the pictures' loader, through every 
   CHECK_ERROR(as_tensors({}), usage, "as_tensors");
   CHECK_ERROR(as_tensors(all, DType::i32), usage, "loader", "i32");
   CHECK_ERROR(sample_of(as_tensors(all), 23), usage, 23, 0);
-  CHECK_ERROR(subset(all, {0}), usage, "subset", "as_tensors");
 }
 
 TEST_CASE("sequences are padded to the longest of their batch") {

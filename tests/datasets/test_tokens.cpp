@@ -180,11 +180,19 @@ TEST_CASE("a text's last characters are the test split; characters are counted, 
   CHECK(validation->size() == 3);
   CHECK(open_dataset("text", "train", {.root = folder / "text.md", .context = 9})->classes() == 256);
   CHECK(open_dataset("text", "train", {.root = folder / "text.md", .context = 2, .windows = 1000})->size() == 1000);
-  CHECK(text_of(open_dataset("text", "train", {.root = folder / "text.md", .context = 2, .validation = 0}))->bytes() ==
+  CHECK(text_of(open_dataset("text", "train", {.root = folder / "text.md", .context = 2, .test_split = 0}))->bytes() ==
         std::ssize(text));
+  for (const auto& [share, held] : {std::pair(0.0, 0), {0.25, 29}}) {  // of the 114 tokens in front of the test split
+    const OpenOptions o{
+        .root = folder / "text.md", .context = 2, .tokenizer = options.tokenizer, .validation_split = share};
+    const Dataset part = open_dataset("text", "train", o);
+    CHECK(text_of(part)->tokens() == cut - held);
+    if (held > 0) CHECK(text_of(open_dataset("text", "validation", o))->tokens() == held);
+    CHECK(text_of(open_dataset("text", "test", o))->tokens() == n - cut);
+  }
   CHECK(text_of(open_dataset("mnist", "test")) == nullptr);
   CHECK(text_of({}) == nullptr);
-  CHECK_ERROR(open_dataset("text", "test", {.root = folder / "text.md", .validation = 0}), data, 0, 2);
+  CHECK_ERROR(open_dataset("text", "test", {.root = folder / "text.md", .test_split = 0}), data, 0, 2);
   CHECK_ERROR(open_dataset("text", "train", {}), usage, "text", "root");
   CHECK_ERROR(open_dataset("text", "train", {.root = folder / "none"}), file, "none");
   CHECK_ERROR(open_dataset("text", "train", {.root = folder / "text.md", .tokenizer = "/nowhere"}), file, "file",
@@ -321,7 +329,7 @@ TEST_CASE("token files that are damaged, and options outside their ranges") {
   CHECK_ERROR(Tokens({}), usage, "text");
   CHECK_ERROR(Tokens({.text = text, .path = "x"}), usage, "text");
   CHECK_ERROR(Tokens({.text = text, .context = 0}), usage, "text", 0);
-  CHECK_ERROR(Tokens({.text = text, .validation = 1}), usage, "text", 1);
+  CHECK_ERROR(Tokens({.text = text, .test_split = 1}), usage, "text", 1);
   CHECK_ERROR(Tokens({.text = text, .per_epoch = -1}), usage, "text", -1);
   CHECK_ERROR(Tokens({.text = text, .context = 2, .separator = -2}), usage, "separator", -2, 256);
   CHECK_ERROR(Tokens({.text = text, .context = 2, .separator = 256}), usage, "separator", 256);

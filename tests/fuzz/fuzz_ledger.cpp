@@ -1,14 +1,14 @@
 // libFuzzer entry for the reader of a study's ledger; tools/fuzz builds and runs it.
 // sources: kernels/core/error.cpp framework/io/file.cpp framework/io/json.cpp
-// sources: tools/scaling/sha256.cpp tools/scaling/ledger.cpp
+// sources: tools/study/sha256.cpp tools/study/ledger.cpp
 // libraries: -ldeflate
 // Where it finds no fault each line is an entry, behind the one before. Inputs begin with the bytes of a head up to a
 // zero; a line "=TEXT" stands for one with TEXT as its body and the hash that belongs to it.
 #include <cstdlib>
 #include <sstream>
 
-#include "tools/scaling/ledger.h"
-#include "tools/scaling/sha256.h"
+#include "tools/study/ledger.h"
+#include "tools/study/sha256.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace trireme;

@@ -434,7 +434,7 @@ class Monitor(cli.Case):
         self.refused(run("report", self.dir / names[0], "--out", self.dir / "x.xls"), "x.xls", ".csv")
         # Of a study: what cannot be kept is said.
         study = self.dir / "study"
-        self.assertEqual(run("scaling", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2, "--ranks", "1,2", "--seeds", 2, "--target", 5, "--out", study).returncode, 0)
+        self.assertEqual(run("study", "run", "--ranks", "1,2", "--seeds", 2, "--target", 5, "--out", study, "--", "train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2).returncode, 0)
         found = document(study)
         self.assertEqual((found["kind"], found["synthetic"], found["question"]["target"], len(found["rows"])), ("study", True, 5, 4))
         self.assertEqual({c["accuracy"]["level"] for c in found["cells"]}, {0.5})   # two runs

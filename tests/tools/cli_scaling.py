@@ -1,4 +1,4 @@
-"""trireme scaling: a study that is killed and interrupted at random moments, and comes to its end all the same; its ledger, its numbers, its refusals.
+"""trireme study: a scaling study that is killed and interrupted at random moments, and comes to its end all the same; its ledger, its numbers, its refusals.
   cli_scaling.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
 """
 import hashlib
@@ -17,7 +17,8 @@ import cli
 import unittests
 from cli import mpiexec, run, trireme, unmeasured
 
-small = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2, "--optim.lr", 0.003, "--parallel.threads", 1, "--ranks", "1,2", *unmeasured]
+small = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2, "--optim.lr", 0.003, "--parallel.threads", 1, *unmeasured]
+ranks = ["--ranks", "1,2"]
 
 
 class Scaling(cli.Case):
@@ -25,8 +26,11 @@ class Scaling(cli.Case):
         super().setUp()
         self.out = self.dir / "study"
 
-    def study(self, *words, status=0):
-        got = run("scaling", *words, "--out", self.out)
+    def words(self, *options, train=small):
+        return ["study", "run", *options, "--out", self.out, *(["--", *train] if train else [])]
+
+    def study(self, *options, train=small, status=0):
+        got = run(*self.words(*options, train=train))
         self.assertEqual(got.returncode, status, got.stderr)
         return got
 
@@ -59,14 +63,15 @@ class Scaling(cli.Case):
         seed = random.randrange(10 ** 6)
         print("seed", seed, file=sys.stderr)
         dice = random.Random(seed)
-        words = [*small, "--data.synthetic_size", 900, "--data.batch", 6, "--checkpoint.steps", 100, "--strategy", "pipeline(micro=2)", "--seeds", 2, "--target", 5]
-        command = [str(w) for w in [trireme, "scaling", *words, "--out", self.out]]
+        asked = [*ranks, "--strategy", "pipeline(micro=2)", "--seeds", 2, "--target", 5]
+        train = [*small, "--data.synthetic_size", 900, "--data.batch", 6, "--checkpoint.steps", 100]
+        command = [str(w) for w in [trireme, *self.words(*asked, train=train)]]
         ends = []
         for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGTERM):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             time.sleep(dice.uniform(0.2, 1))
             ends.append(self.signalled(process, number, self.out))
-        last = self.study(*words)
+        last = self.study(*asked, train=train)
         entries, cells = self.ledger(), self.cells()
         self.assertEqual([c["name"] for c in cells], ["serial", "serial-all_cores", "strong-r2-pipe_2_pipeline_micro_2"])
         runs = {f"runs/{c['name']}/seed_{s}": c for c in cells for s in (1, 2)}
@@ -82,15 +87,15 @@ class Scaling(cli.Case):
             self.assertEqual((config["seed"], config["parallel"]["mesh"]), (own[0]["seed"], cell["mesh"]))
             self.assertEqual([e["step"] for e in self.evaluations(name[5:])], [150, 300])
         self.assertEqual(sum(e["status"] == "interrupted" for e in entries) > 0, any(ends), ends)
-        again = self.study(*words)   # nothing is left
+        again = self.study(*asked, train=train)   # nothing is left
         self.assertEqual(again.stdout, last.stdout)
         self.assertEqual(self.ledger(), entries)
-        self.assertEqual(self.study().stdout, last.stdout)   # as study.toml has it
+        self.assertEqual(self.study(train=[]).stdout, last.stdout)   # as study.db has it
 
     def test_the_table_says_what_the_runs_say(self):
         (self.dir / "asked.toml").write_text('''model = "mlp"\nepochs = 3\n[data]\nname = "synthetic"\nsynthetic_size = 90\nbatch = 9\n[parallel]\nthreads = 1\n[run]\npredict = false\n
 [study]\nranks = [1, 2]\nstrategies = ["", "pipe=2; pipeline(micro=3)", "accumulate(micro=3)"]\nseeds = 5\nweak = true\nscale_lr = true\ntarget = 12\n''')
-        got = self.study("--study", self.dir / "asked.toml", "--seed", 7, "--data.synthetic_size", 72)
+        got = self.study(self.dir / "asked.toml", train=["train", "--seed", 7, "--data.synthetic_size", 72])
         cells = {c["name"]: c for c in self.cells()}
         self.assertEqual({(c["scaling"], c["ranks"], c["mesh"], c["strategy"]) for c in cells.values()}, {
             ("strong", 1, "", ""), ("strong", 1, "", "accumulate(micro=3)"), ("strong", 2, "", ""), ("strong", 2, "pipe=2", "pipeline(micro=3)"),
@@ -127,7 +132,7 @@ class Scaling(cli.Case):
         # A run directory with other settings than the study's does not count.
         path = self.out / "runs/serial/seed_8/config.toml"
         path.write_text(path.read_text().replace("epochs = 3", "epochs = 4"))
-        got = self.study(status=1)
+        got = self.study(train=[], status=1)
         self.assertIn("WARNING runs/serial/seed_8: its settings differ from the study's", got.stdout)
         self.assertIn(" 4 runs ", self.row(got.stdout.split("\nweak scaling")[0], "serial"))
 
@@ -145,7 +150,7 @@ class Scaling(cli.Case):
         return float("inf")
 
     def test_a_run_that_fails_stops_no_other_and_is_told(self):
-        words = [*small, "--strategy", "data_parallel", "--strategy", "zero(1)", "--seeds", 1]
+        words = [*ranks, "--strategy", "data_parallel", "--strategy", "zero(1)", "--seeds", 1]
         blocked = self.out / "runs/strong-r2-zero_1/seed_1/config.toml"
         blocked.mkdir(parents=True)   # a directory where a run writes a file
         got = self.study(*words, status=1)
@@ -167,8 +172,8 @@ class Scaling(cli.Case):
         self.assertIn("5 runs started, 4 finished, 1 failed, 0 interrupted", got.stdout)
 
     def test_what_cannot_be_run_is_refused_before_anything_starts(self):
-        def refused(*words, says, kind="usage"):
-            self.refused(run("scaling", *small, "--out", self.out, *words), *says, kind=kind)
+        def refused(*words, says, more=(), kind="usage"):
+            self.refused(run(*self.words(*ranks, *words, train=[*small, *more])), *says, kind=kind)
             self.assertFalse(self.out.exists())
         refused("--strategy", "nothing", says=["'nothing'", "2", "serial"])
         refused("--strategy", "zero(9)", says=["'zero(9)'", "2", "9"])
@@ -179,51 +184,69 @@ class Scaling(cli.Case):
         refused("--strategy", "zero(1)", "--ranks", "1", says=["zero(1)"])
         refused("--ranks", "1,x", says=["--ranks", "1,x"])
         if os.cpu_count() > 1:   # the baseline would not have all cores
-            self.refused(run("scaling", *small, "--out", self.out, env={"OMP_NUM_THREADS": "1"}), "OMP_NUM_THREADS=1", f"1 of {os.cpu_count()} cores")
+            self.refused(run(*self.words(*ranks, train=small), env={"OMP_NUM_THREADS": "1"}), "OMP_NUM_THREADS=1", f"1 of {os.cpu_count()} cores")
             self.assertFalse(self.out.exists())
         refused("--ranks", "0", says=["--ranks", "'0'"])
         refused("--scale_lr", says=["--scale_lr", "--weak"])
         refused("--seeds", 0, says=["--seeds"])
         refused("--target", 101, says=["--target"])
-        refused("--mesh", "data=2", says=["--mesh"])
-        refused("--run.dir", self.dir, says=["--run.dir"])
-        refused("--study", self.dir / "none.toml", says=["none.toml"], kind="file")
+        refused(more=["--mesh", "data=2"], says=["mesh", "--strategy"])
+        refused(more=["--run.dir", self.dir], says=["--run.dir"])
+        refused(self.dir / "none.toml", says=["none.toml"], kind="file")
         for text, says in {"[study]\nseed = 3": ["s.toml:2", "study.seed", "seeds"], "study = 3": ["s.toml:1", "[study]"], "[study]\nstrategies = 'x'": ["s.toml:2", "strategies"],
                            "[study]\nranks = [0]": ["s.toml:2", "study.ranks"], "[study]\nranks = [1.5]": ["s.toml:2", "study.ranks"], "[stud]\nranks = [2]": ["s.toml", "stud.ranks"], "[parallel]\nranks = 2": ["parallel.ranks"]}.items():
             (self.dir / "s.toml").write_text(text)
-            refused("--study", self.dir / "s.toml", says=says)
+            refused(self.dir / "s.toml", says=says)
         for path in (pathlib.Path(__file__).resolve().parents[2] / "bench/studies").glob("*.toml"):   # those that ship
-            got = run("scaling", "--study", path, "--out", self.out, "--dry_run")
+            got = run("study", "run", path, "--out", self.out, "--dry_run")
             self.assertEqual((got.returncode, got.stderr), (0, ""), path)
-        got = run("scaling", *small, "--out", self.out, "--dry_run")
+        got = run(*self.words(*ranks, "--dry_run"))
         self.assertEqual((got.returncode, got.stderr), (0, ""))
         self.assertIn("15 runs are left", got.stdout)
         self.assertFalse(self.out.exists())
 
     def test_a_directory_is_one_question(self):
-        words = [*small, "--seeds", 1, "--target", 50]
-        self.study(*words)
-        for other, says in ({"--optim.lr": 0.1}, ["optim.lr", "0.003", "0.1"]), ({"--target": 60}, ["study.target", "50.0", "60.0"]), \
-                ({"--strategy": "zero(1)"}, ["study.strategies"]), ({"--seeds": 2}, ["study.seeds"]), ({"--seed": 2}, ["seed", "1", "2"]):
-            got = run("scaling", *words, *[w for pair in other.items() for w in pair], "--out", self.out)
-            self.refused(got, *says)
-        got = self.study(*words, "--dry_run")
-        self.assertIn("0 runs are left", got.stdout)
+        asked = [*ranks, "--seeds", 1, "--target", 50]
+        self.study(*asked)
+        for more, train, says in ([], ["--optim.lr", 0.1], ["optim.lr", "0.003", "0.1"]), (["--target", 60], [], ["study.target", "50.0", "60.0"]), \
+                (["--strategy", "zero(1)"], [], ["study.strategies"]), (["--seeds", 2], [], ["study.seeds"]), ([], ["--seed", 2], ["seed", "1", "2"]):
+            self.refused(run(*self.words(*asked, *more, train=[*small, *train])), *says)
+        self.assertIn("0 runs are left", self.study(*asked, "--dry_run").stdout)
         entries, path = self.ledger(), self.out / "ledger.jsonl"
-        text = path.read_text()
-        path.write_text(text.replace('"seconds":0.', '"seconds":1.', 1))
+        text, head = path.read_text(), (self.out / "ledger.head").read_text()
         (self.out / "runs/serial/seed_1").rename(self.dir / "gone")
-        self.refused(run("scaling", *words, "--out", self.out), "ledger.jsonl:1", "runs/", kind="data")
+        path.write_text(text.replace('"seconds":0.', '"seconds":1.', 1))
+        self.refused(run(*self.words(*asked)), "ledger.jsonl:1", "runs/", kind="data")
+        for file in path, self.out / "ledger.head":   # without a ledger, study.db still knows its last line
+            file.unlink()
+        self.refused(run(*self.words(*asked)), "ledger.jsonl", entries[-1]["hash"][:12], kind="data")
         path.write_text(text)
-        self.study(*words)   # what is gone is run again
+        (self.out / "ledger.head").write_text(head)
+        self.study(*asked)   # what is gone is run again
         self.assertEqual(len(self.ledger()), len(entries) + 2)
-        os.remove(self.out / "study.toml")
-        self.refused(run("scaling", *words, "--out", self.out), "study.toml")
+        question = (self.out / "study.toml").read_text()
+        (self.out / "study.toml").write_text(question.replace("target = 50.0", "target = 40.0"))
+        self.refused(run(*self.words(*asked)), "study.toml", "study.db", kind="data")
+        (self.out / "study.toml").write_text(question)
+        os.remove(self.out / "study.db")
+        self.refused(run(*self.words(*asked)), "study.db")
+
+    def test_results_that_are_changed_later_are_found(self):
+        self.study(*ranks, "--seeds", 1)
+        metrics = self.out / "runs/serial/seed_1/metrics.jsonl"
+        text = metrics.read_text()
+        metrics.write_text(text.replace('"test_top1":', '"test_top1":9'))
+        self.assertNotEqual(metrics.read_text(), text)
+        got = run("study", "report", self.out)
+        self.assertIn("WARNING runs/serial/seed_1: its files were changed", got.stdout)
+        metrics.write_text(text)
+        self.assertNotIn("WARNING", run("study", "report", self.out).stdout)
+        self.assertRegex(run("study", "report", self.out).stdout, r"load: other programs used \d+ %")
 
     def test_ranks_as_processes(self):
         if mpiexec == "none":
             self.skipTest("needs MPI")
-        got = run("scaling", *small, "--seeds", 1, "--mpi", "--out", self.out, env={"PATH": os.path.dirname(mpiexec) + ":" + os.environ["PATH"]})
+        got = run(*self.words(*ranks, "--seeds", 1, "--mpi"), env={"PATH": os.path.dirname(mpiexec) + ":" + os.environ["PATH"]})
         self.assertEqual(got.returncode, 0, got.stderr)
         environment = json.loads((self.out / "runs/strong-r2-data_parallel/seed_1/environment.json").read_text())
         self.assertEqual((environment["ranks"], environment["transport"] == "threads"), (2, False))

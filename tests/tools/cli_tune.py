@@ -1,4 +1,4 @@
-"""trireme tune: searches whose coordinator, workers and trials are killed at random moments, several workers on one folder, and what they print.
+"""trireme study: searches whose coordinator, workers and trials are killed at random moments, several workers on one folder, and what they print.
   cli_tune.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
 """
 import collections
@@ -41,15 +41,15 @@ class Tune(cli.Case):
         return path
 
     def words(self, *more, out=None, train=training):
-        return [*more, "--out", out or self.out, "--", *train]
+        return ["run", *more, "--out", out or self.out, "--", *train]
 
     def tune(self, *words, status=0, env=None):
-        got = run("tune", *words, env=env)
+        got = run("study", *words, env=env)
         self.assertEqual(got.returncode, status, got.stderr)
         return got
 
     def start(self, *words, wrap=()):
-        process = subprocess.Popen([str(w) for w in [*wrap, trireme, "tune", *words]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([str(w) for w in [*wrap, trireme, "study", *words]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(lambda: (process.kill(), process.communicate()))
         return process
 
@@ -61,7 +61,7 @@ class Tune(cli.Case):
                 pass
 
     def rows(self, query, out=None):
-        with sqlite3.connect(f"file:{out or self.out}/tune.db?mode=ro", uri=True) as db:
+        with sqlite3.connect(f"file:{out or self.out}/study.db?mode=ro", uri=True) as db:
             return db.execute(query).fetchall()
 
     def check(self, out=None):
@@ -99,7 +99,7 @@ class Tune(cli.Case):
         dice = random.Random(seed)
         words = self.words(self.asked(trials=4, parallel=2, retries=100))
         whole = self.dir / "whole"
-        self.tune(self.dir / "space.toml", "--out", whole, "--", *training)
+        self.tune("run", self.dir / "space.toml", "--out", whole, "--", *training)
         expected = self.check(whole)
         self.assertEqual(len(expected), 12)
         ends = []
@@ -118,9 +118,9 @@ class Tune(cli.Case):
         last = self.tune(*words)
         self.assertEqual(self.check(), expected, ends)
         self.assertEqual(len(self.rows("SELECT * FROM trials")), 4)
-        again = self.tune("--out", self.out)   # nothing is left
+        again = self.tune("run", "--out", self.out)   # nothing is left
         self.assertEqual(again.stdout, last.stdout)
-        self.tune("--out", self.out, "--trials", 5)
+        self.tune("run", "--out", self.out, "--trials", 5)
         self.assertEqual(len(self.check()), 15)
 
     def test_workers_of_two_hosts_on_one_search(self):
@@ -129,8 +129,8 @@ class Tune(cli.Case):
         host = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
         if subprocess.run([*host, "true"], capture_output=True).returncode:
             host = []
-        first = self.start("--worker", self.out, wrap=host)
-        second = self.start("--worker", self.out)
+        first = self.start("run", "--worker", self.out, wrap=host)
+        second = self.start("run", "--worker", self.out)
         time.sleep(0.6)
         for process in processes(self.out, "--worker"):   # one host goes down, all at once
             try:
@@ -141,7 +141,7 @@ class Tune(cli.Case):
         if not host:
             first.kill()
         first.communicate(timeout=60)
-        third = self.start("--worker", self.out, wrap=host)
+        third = self.start("run", "--worker", self.out, wrap=host)
         for process in (second, third):
             said = process.communicate(timeout=60)[1]
             self.assertEqual(process.returncode, 0, said)
@@ -170,13 +170,13 @@ class Tune(cli.Case):
         order = sorted(losses, key=losses.get)
         rows = got.stdout.splitlines()[2:11]
         self.assertEqual([int(row.split()[0]) for row in rows], order)
-        self.assertIn(f"best: trial {order[0]}, test_loss {losses[order[0]]:.6g}", got.stdout)
+        self.assertIn(f"best: trial {order[0]}, test_loss {losses[order[0]]:.6g}: ", got.stdout)
         shown = self.tune("report", self.out)
         self.assertEqual(shown.stdout, got.stdout)
         page = self.dir / "page.json"
         read = runs.load_search(self.out)
         self.assertEqual({t["id"]: t["values"][-1][1] for t in read["trials"]}, losses)
-        for words in (["tune", "report", self.out, "--out", page], ["report", self.out, "--out", page]):
+        for words in (["study", "report", self.out, "--out", page], ["report", self.out, "--out", page]):
             self.assertEqual(run(*words).returncode, 0)
             found = json.loads(page.read_text())
             self.assertEqual((found["kind"], found["synthetic"], found["best"], len(found["reports"])), ("search", True, order[0], 27))
@@ -189,6 +189,21 @@ class Tune(cli.Case):
                 self.assertEqual(t["places"][momentum] is None, t["settings"]["optim.name"] == "adam")
             self.assertEqual((found["importance"]["epoch"], found["importance"]["trials"], len(found["importance"]["shares"])), (3, 9, len(found["question"]["parameters"])))
             page.unlink()
+
+    def test_the_test_set_chooses_nothing(self):
+        """With a validation split trials are compared by it, and the best one's number on the test set is printed apart."""
+        grid = '[space]\n"optim.lr" = {type = "choice", values = ["0.0001", "0.01"]}\n'
+        split = [*training, "--data.validation_split", 0.25]
+        got = self.tune(*self.words(self.asked(space=grid, algorithm="grid"), train=split))
+        lines = {t: [json.loads(line) for line in (self.out / f"trials/{t:04}/metrics.jsonl").read_text().splitlines()] for t in (1, 2)}
+        values = {t: [line["val_top1"] for line in own if line["kind"] == "eval"][-1] for t, own in lines.items()}
+        best = max(values, key=lambda t: (values[t], -t))
+        tests = [line for line in lines[best] if "test_top1" in line]
+        self.assertEqual([line["kind"] for line in tests], ["test"])
+        self.assertIn(f"best: trial {best}, val_top1 {values[best]:.6g}: ", got.stdout)
+        self.assertIn(f" test_top1 {tests[0]['test_top1']:.6g}", got.stdout)
+        for objective, train, says in ("test_top1", split, "val_top1"), ("val_top1", training, "data.validation_split"):
+            self.refused(run("study", *self.words(self.asked(space=grid, objective=objective), train=train, out=self.dir / "x")), objective, says)
 
     def test_a_population_copies_and_perturbs(self):
         self.tune(*self.words(self.asked(space='[space]\n"optim.lr" = {type = "log", low = 1e-5, high = 0.5}\n', algorithm="pbt", trials=3, epochs=3, parallel=2, quantile=0.5)))
@@ -211,9 +226,9 @@ class Tune(cli.Case):
         self.assertIn("loss is nan", self.rows("SELECT why FROM trials WHERE status = 'failed'")[0][0])
         self.assertIn(f"{status['failed']} failed", got.stdout)
         attempts = self.rows("SELECT sum(attempts) FROM trials")[0][0]
-        self.tune("--out", self.out)
+        self.tune("run", "--out", self.out)
         self.assertEqual(self.rows("SELECT sum(attempts) FROM trials")[0][0], attempts)
-        self.tune("--out", self.out, "--retry")
+        self.tune("run", "--out", self.out, "--retry")
         self.assertEqual(self.rows("SELECT sum(attempts) FROM trials")[0][0], attempts + status["failed"])
         slow = self.dir / "slow"
         self.tune(*self.words(self.asked(trials=5, median_stop=True, startup=2, algorithm="random", seed=3), out=slow, train=[*training, "--data.synthetic_size", 600, "--epochs", 6]))
@@ -253,7 +268,7 @@ class Tune(cli.Case):
         for library in pathlib.Path(os.path.realpath(trireme)).parent.parent.glob("libtrireme.so*"):
             (program.parent.parent / library.name).symlink_to(library)
         words = self.words(self.asked(trials=4, epochs=3), train=[*training, "--data.synthetic_size", 1200])
-        process = subprocess.Popen([str(w) for w in [program, "tune", *words]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([str(w) for w in [program, "study", *words]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(lambda: (process.kill(), process.communicate()))
         until = time.monotonic() + 60
         while time.monotonic() < until and not (self.out / "trials/0001/metrics.jsonl").exists():
@@ -268,46 +283,45 @@ class Tune(cli.Case):
 
     def test_refused(self):
         def refused(*words, says, kind="usage"):
-            self.refused(run("tune", *words), *says, kind=kind)
+            self.refused(run("study", *words), *says, kind=kind)
             self.assertFalse(self.out.exists())
         path = self.asked(trials=3)
-        refused(path, "--", *training, says=["--out"])
-        refused(path, "--out", self.out, says=["--"])
-        refused("--out", self.out, "--", *training, says=["tune"])
-        refused(self.dir / "none.toml", *self.words(), says=["none.toml"], kind="file")
-        refused(path, *self.words(train=["train", "mlpp"]), says=["mlpp"])
-        refused(path, *self.words(train=["train", "mlp", "--run.dir", self.dir]), says=["tune"])
-        refused(path, *self.words(train=["train", "mlp", "--virtual", 2]), says=["tune"])
-        refused(path, *self.words(train=["train", "mlp", "--optim.lrr", 2]), says=["optim.lr"])
-        refused(path, "x", *self.words(), says=["'x'"])
-        refused("--worker", self.out, says=[self.out], kind="file")
+        refused("run", path, "--", *training, says=["--out"])
+        refused("run", path, "--out", self.out, says=["--"])
+        refused(*self.words(self.dir / "none.toml"), says=["none.toml"], kind="file")
+        refused(*self.words(path, train=["train", "mlpp"]), says=["mlpp"])
+        refused(*self.words(path, train=["train", "mlp", "--run.dir", self.dir]), says=["study"])
+        refused(*self.words(path, train=["train", "mlp", "--virtual", 2]), says=["study"])
+        refused(*self.words(path, train=["train", "mlp", "--optim.lrr", 2]), says=["optim.lr"])
+        refused(*self.words(path, "x"), says=["'x'"])
+        refused("run", "--worker", self.out, says=[self.out], kind="file")
         refused("report", self.out, says=[self.out], kind="file")
-        refused("report", says=["tune"])
+        refused("report", says=["report"])
         for damaged in b"", b"SQLite format 3", bytes(4096):
             self.out.mkdir()
-            (self.out / "tune.db").write_bytes(damaged)
-            self.refused(run("tune", "report", self.out), self.out / "tune.db", kind="data")
+            (self.out / "study.db").write_bytes(damaged)
+            self.refused(run("study", "report", self.out), self.out / "study.db", kind="data")
             shutil.rmtree(self.out)
-        refused(self.asked(objective="test_f1"), *self.words(), says=["test_f1"])
-        refused(self.asked(space='[space]\n"optim.lr" = {type = "log", low = 1, high = 1}\n'), *self.words(), says=["space.toml:3"])
-        refused(self.asked(space=""), *self.words(), says=["space"])
+        refused(*self.words(self.asked(objective="test_f1")), says=["test_f1"])
+        refused(*self.words(self.asked(space='[space]\n"optim.lr" = {type = "log", low = 1, high = 1}\n')), says=["space.toml:3"])
+        refused(*self.words(self.asked(space="")), says=["space"])
 
     def test_an_objective_that_is_never_reported_and_trainings_that_fail(self):
         path = self.asked(trials=5, parallel=2, objective="tokens_per_s")
-        got = run("tune", *self.words(path))
+        got = run("study", *self.words(path))
         self.refused(got, "tokens_per_s", "test_top1")
         self.assertFalse(processes(self.out))
         other = self.dir / "other"
-        got = run("tune", *self.words(self.asked(trials=5), out=other, train=[*training, "--data.name", "mnist", "--data.root", self.dir / "nothing"]))
+        got = run("study", *self.words(self.asked(trials=5), out=other, train=[*training, "--data.name", "mnist", "--data.root", self.dir / "nothing"]))
         self.refused(got, 3, "nothing")
         self.tune(*self.words(self.asked(trials=2), out=self.dir / "third"))
-        got = run("tune", *self.words(self.asked(trials=2, seed=2), out=self.dir / "third"))
-        self.refused(got, "seed = 1", "seed = 2")
-        got = run("tune", "--out", self.dir / "third", "--trials", 1)
+        got = run("study", *self.words(self.asked(trials=2, seed=2), out=self.dir / "third"))
+        self.refused(got, "tune.seed", "1", "2")
+        got = run("study", "run", "--out", self.dir / "third", "--trials", 1)
         self.refused(got, "--trials")
-        with sqlite3.connect(self.dir / "third/tune.db") as db:
+        with sqlite3.connect(self.dir / "third/study.db") as db:
             db.execute("UPDATE trials SET status = 'done'")
-        self.refused(run("tune", "--out", self.dir / "third"), "'done'", kind="data")   # by its worker, once
+        self.refused(run("study", "run", "--out", self.dir / "third"), "'done'", kind="data")   # by its worker, once
 
     def test_slurm_script_and_dry_run(self):
         path = self.asked(trials=2, ranks=2, launcher="mpiexec")
@@ -321,7 +335,7 @@ class Tune(cli.Case):
         got = self.tune(*self.words(path, "--slurm", 7), env={"PATH": f"{bin}:{os.environ['PATH']}"})
         script = (self.out / "workers.sbatch").read_text()
         self.assertEqual((self.dir / "submitted").read_text().strip(), str(self.out / "workers.sbatch"))
-        for line in ("#!/bin/bash", "#SBATCH --array=1-7", "#SBATCH --ntasks=2", "#SBATCH --cpus-per-task=1", "#SBATCH --signal=B:TERM@120", f"exec '{os.path.realpath(trireme)}' tune --worker '{self.out}'"):
+        for line in ("#!/bin/bash", "#SBATCH --array=1-7", "#SBATCH --ntasks=2", "#SBATCH --cpus-per-task=1", "#SBATCH --signal=B:TERM@120", f"exec '{os.path.realpath(trireme)}' study run --worker '{self.out}'"):
             self.assertIn(line, script.splitlines())
         self.assertEqual(subprocess.run(["bash", "-n", self.out / "workers.sbatch"]).returncode, 0)
         if mpiexec != "none":   # what a task of the array does

@@ -1,6 +1,6 @@
 // A study's ledger: what was appended is read again, and any byte or line of it that is changed, removed, moved or
 // added is found and named.
-#include "tools/scaling/ledger.h"
+#include "tools/study/ledger.h"
 
 #include <filesystem>
 #include <fstream>
@@ -10,7 +10,7 @@
 #include "kernels/core/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
-#include "tools/scaling/sha256.h"
+#include "tools/study/sha256.h"
 
 namespace test_ledger {
 

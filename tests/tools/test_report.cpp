@@ -94,7 +94,7 @@ MadeUp make_up(const std::string& path, std::mt19937_64& random, bool complete =
     e.seed = seed;
     e.config_hash = c.config_hash;
     e.status = "started";
-    e.why = asked_by(path);
+    e.why = read_study(path).asked_by();
     ledger.append(e);
     const int end = complete ? 9 : any(10);
     e.status = end == 0 ? "failed" : end == 1 ? "interrupted" : "finished";
@@ -339,7 +339,7 @@ TEST_CASE("a study tells what was cut out of it, a serial run with few cores, an
   LedgerEntry e = read().ledger.front();
   for (const char* status : {"started", "failed", "started", "finished"}) {
     e.status = status;
-    e.why = status == std::string("started") ? asked_by(there.path()) : "";
+    e.why = status == std::string("started") ? read_study(there.path()).asked_by() : "";
     e.seconds = 4;
     ledger.append(e);
   }

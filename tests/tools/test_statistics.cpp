@@ -1,5 +1,5 @@
 // Statistics of repeated runs against their formulas.
-#include "tools/scaling/statistics.h"
+#include "tools/study/statistics.h"
 
 #include <algorithm>
 #include <cmath>

@@ -96,6 +96,50 @@ TEST_CASE("metrics and losses are the serial run's under every kind of strategy,
   }
 }
 
+TEST_CASE("with validation data epochs never touch the test set, which is evaluated once at the end") {
+  const test::Temporary folder;
+  std::vector<double> losses;
+  for (const int ranks : {1, 2}) {
+    const std::filesystem::path dir = folder / std::to_string(ranks);
+    World::threads(ranks, [&](World& world) {
+      TrainerInput in = input();
+      in.validation = regression(40, 9);
+      TrainerOptions o = options_for_run(dir);
+      const TrainerResult r = Trainer(in, o, world).run();
+      expect(r.test.samples == 77);
+      if (world.main()) losses.push_back(r.test.loss);
+      o.run.resume = "yes";  // nothing is left to train, and the test's line is not written twice
+      in = input();
+      in.validation = regression(40, 9);
+      expect(Trainer(in, o, world).run().test.loss == r.test.loss);
+    });
+    const auto evals = lines_of(dir, "eval"), tests = lines_of(dir, "test");
+    REQUIRE((evals.size() == 3 && tests.size() == 1));
+    for (const Json& eval : evals) {
+      CHECK(eval.at("val_samples") == 40);
+      CHECK((eval.contains("val_loss") && eval.contains("val_mae")));
+      CHECK_FALSE(eval.contains("test_loss"));
+      CHECK_FALSE(eval.contains("test_mae"));
+    }
+    CHECK((tests[0].at("test_samples") == 77 && tests[0].at("step") == evals[2].at("step")));
+    CHECK(tests[0].at("test_loss").get<double>() == losses.back());
+    CHECK(parse_json(slurp(dir / "result.json")).at("best").contains("val_loss"));
+  }
+  CHECK(std::abs(losses[0] - losses[1]) < 1e-12);
+  World::threads(1, [&](World& world) {
+    TrainerInput in = input();
+    in.validation = regression(40, 9);
+    TrainerOptions o = options_for_run(folder / "best");
+    o.checkpoint.best = "-test_loss";
+    expect([&] {
+      try {
+        Trainer(in, o, world);
+        return false;
+      } catch (const Error& e) { return std::string(e.what()).find("val_loss") != std::string::npos; }
+    }());
+  });
+}
+
 TEST_CASE("call-backs see every step, epoch, evaluation and checkpoint, and may stop early") {
   const test::Temporary folder;
   for (const int ranks : {1, 2}) {

@@ -9,10 +9,10 @@
 #include "kernels/core/error.h"
 #include "tests/support/catch.h"
 #include "tests/tools/tune_question.h"
-#include "tools/tune/asha.h"
-#include "tools/tune/importance.h"
-#include "tools/tune/pbt.h"
-#include "tools/tune/tpe.h"
+#include "tools/study/asha.h"
+#include "tools/study/importance.h"
+#include "tools/study/pbt.h"
+#include "tools/study/tpe.h"
 
 namespace test_tune {
 

@@ -7,9 +7,9 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 #include "tests/tools/tune_question.h"
-#include "tools/tune/algorithm.h"
-#include "tools/tune/grid.h"
-#include "tools/tune/sobol.h"
+#include "tools/study/algorithm.h"
+#include "tools/study/grid.h"
+#include "tools/study/sobol.h"
 
 namespace test_tune_space {
 
@@ -43,7 +43,7 @@ TEST_CASE("a space's points are places of a unit cube, texts and JSON", "[tune]"
   }
   CHECK(names.size() == 3);
   CHECK(to_toml(parse_tune(to_toml(q), "again")) == to_toml(q));
-  CHECK_ERROR(q.space.from_json(R"({"optim.name": "adagrad"})"), data, "tune", "optim.name");
+  CHECK_ERROR(q.space.from_json(R"({"optim.name": "adagrad"})"), data, "study", "optim.name");
   CHECK_THROWS_AS(q.space.from_json("[1"), Error);
 }
 
@@ -60,15 +60,14 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
   const std::string lr = "[space]\n\"optim.lr\" = {type = \"log\", low = 0.001, high = 0.1}\n";
   refused("", "is empty");
   refused("[tune]\ntrials = 3\n[space]\n", "is empty");
-  refused("[tun]\n", "s.toml:1: there is no 'tun'");
+  refused("[tun]\n", "[space] is empty");
   refused("tune = 3\n" + lr, "s.toml:1: tune must be a table");
   refused("[tune]\ntrial = 3\n" + lr, "tune.trials");
   refused("[tune]\ntrials = 0\n" + lr, "s.toml:2");
   refused("[tune]\nalgorithm = \"bayes\"\n" + lr, "random, sobol, grid, tpe, asha, pbt");
   refused("[tune]\nobjective = \"test_top\"\n" + lr, "no evaluation reports 'test_top' (did you mean 'test_top1'?)");
   refused("[tune]\nmin_epochs = 5\nepochs = 4\n" + lr, "min_epochs is 5, but a trial has 4");
-  refused("[tune]\nalgorithm = \"asha\"\ntrials = 8\nepochs = 9\n" + lr,
-          "rungs 1, 3, 9 with eta 3; use at least 9");
+  refused("[tune]\nalgorithm = \"asha\"\ntrials = 8\nepochs = 9\n" + lr, "rungs 1, 3, 9 with eta 3; use at least 9");
   refused("[tune]\nalgorithm = \"pbt\"\n" + lr + "\"arch.layers\" = {type = \"integer\", low = 1, high = 3}",
           "arch.layers cannot change");
   refused("[tune]\nalgorithm = \"asha\"\nmedian_stop = true\n" + lr, "median_stop is for");
@@ -90,7 +89,8 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
   for (const char* levels : {"2.5", "\"3\"", "0", "99999999999"})
     refused(std::string("[space]\n\"data.batch\" = {type = \"integer\", low = 1, high = 3, levels = ") + levels + "}",
             "s.toml:2: data.batch: levels");
-  refused("[space]\n\"optim.name\" = {type = \"choice\", values = [\"adam\", [\"sgd\"]]}", "values must be texts, numbers");
+  refused("[space]\n\"optim.name\" = {type = \"choice\", values = [\"adam\", [\"sgd\"]]}",
+          "values must be texts, numbers");
   refused("[space]\n\"optim.lr\" = 3", "must be a table");
   refused(lr + "\"optim.momentum\" = {type = \"uniform\", low = 0, high = 0.9, only_if = {\"optim.name\" = \"sgd\"}}",
           "which is not a parameter");

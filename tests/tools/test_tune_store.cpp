@@ -15,10 +15,10 @@
 #include "kernels/core/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
-#include "tools/scaling/ledger.h"
-#include "tools/tune/lease.h"
-#include "tools/tune/store.h"
-#include "tools/tune/tune_result.h"
+#include "tools/study/lease.h"
+#include "tools/study/ledger.h"
+#include "tools/study/store.h"
+#include "tools/study/tune_result.h"
 
 namespace test_tune_store {
 
@@ -31,6 +31,7 @@ TuneQuestion question(const std::string& algorithm, int trials, int epochs) {
   TuneQuestion q =
       parse_tune("[tune]\nlease = 3600\n[space]\n\"optim.lr\" = {type = \"log\", low = 1e-4, high = 1.0}\n", "s");
   q.options.algorithm = algorithm;
+  q.options.objective = "test_top1";
   q.options.trials = trials;
   q.options.epochs = epochs;
   q.options.ranks = 1;
@@ -225,13 +226,13 @@ TEST_CASE("a trial that is killed too often has failed, and an edited ledger is 
   spill(path, "x" + text);
   CHECK_ERROR(store.take(own_identity(), hash_of), data, "ledger.jsonl");
   spill(path, text);
-  std::filesystem::remove(folder / tune_file);
-  CHECK_ERROR(TuneStore(folder.path()), file, "tune.db");
-  spill(folder / tune_file, std::string(5000, 'x'));
-  CHECK_ERROR(TuneStore(folder.path()), data, "tune.db");
+  std::filesystem::remove(folder / store_file);
+  CHECK_ERROR(TuneStore(folder.path()), file, "study.db");
+  spill(folder / store_file, std::string(5000, 'x'));
+  CHECK_ERROR(TuneStore(folder.path()), data, "study.db");
 }
 
-TEST_CASE("tune.db, the ledger and what trials wrote are compared", "[tune]") {
+TEST_CASE("study.db, the ledger and what trials wrote are compared", "[tune]") {
   const Temporary folder;
   TuneStore::create(folder.path(), question("random", 1, 1), "");
   const auto faults = [&] { return fmt::format("{}", fmt::join(tune_result(folder.path()).faults, "\n")); };

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "tools/tune/tune_file.h"
+#include "tools/study/tune_file.h"
 
 namespace trireme::test {
 

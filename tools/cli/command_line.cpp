@@ -35,13 +35,11 @@ constexpr std::pair<const char*, const char*> examples[] = {
      "  trireme eval runs/a\n"
      "  trireme eval runs/a --data fashion_mnist\n"
      "  trireme eval runs/a --mesh tensor=2 --strategy tensor"},
-    {"tune",
-     "  trireme tune space.toml --out search -- train mnist_cnn --epochs 3\n"
-     "  trireme tune --out search            # continue the search\n"
-     "  trireme tune report search           # show its results"},
-    {"scaling",
-     "  trireme scaling mnist_cnn --ranks 1,2,4 --seeds 5 --target 98.5 --out study\n"
-     "  trireme report study --out study.html"},
+    {"study",
+     "  trireme study run --ranks 1,2,4 --seeds 5 --target 98.5 --out study -- train mnist_cnn\n"
+     "  trireme study run space.toml --out search -- train mnist_cnn --epochs 3\n"
+     "  trireme study run --out search       # continue\n"
+     "  trireme study report search          # print the results"},
     {"predict",
      "  trireme predict digit.png --run runs/a\n"
      "  trireme predict cat.jpg --model resnet50 --weights resnet50.safetensors \\\n"
@@ -99,7 +97,7 @@ constexpr const char* statuses =
     "Exit status:\n"
     "  0   success\n"
     "  1   the answer is no (verify: a difference; doctor: a fault), or runs failed\n"
-    "      (scaling, tune, and launch if none of the errors below says why)\n"
+    "      (study, and launch if none of the errors below says why)\n"
     "  85  asked to stop; the run has saved its state, and --resume continues it\n"
     "  An error's status names its kind: 2 usage, 65 data, 66 file, 67 device,\n"
     "  68 communicator, 69 numerics, 70 out of memory, 71 internal.\n"
@@ -118,8 +116,7 @@ CommandLine::CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
   train();
   launch();
   eval();
-  scaling();
-  tune();
+  study();
   predict_images();
   generate_text();
   infer();
@@ -225,23 +222,12 @@ void CommandLine::launch() {
       ->check(CLI::Range(1e-3, 1e9));
 }
 
-void CommandLine::scaling() {
-  CLI::App& command =
-      add("scaling", training, "train with several strategies, numbers of ranks and seeds: the data of a scaling study",
-          [this] {
-            return configured([this](const TrainerOptions& options) { return scaling_command(options, scaling_); },
-                              scaling_base(scaling_, !model_.empty()));
-          });
-  add_model(command);
-  add_options(command, scaling_);
-  settings_.add_to(command);
-}
-
-void CommandLine::tune() {
-  CLI::App& command =
-      add("tune", training, "search hyper-parameters: random, Sobol, grid, TPE, ASHA, population-based training",
-          [this] { return tune_command(tune_); });
-  add_options(command, tune_);
+void CommandLine::study() {
+  CLI::App& command = add("study", training,
+                          "compare strategies over ranks and seeds (a scaling study), or search hyper-parameters: "
+                          "random, Sobol, grid, TPE, ASHA, population-based training",
+                          [this] { return study_command(study_); });
+  add_options(command, study_);
 }
 
 void CommandLine::doctor() {

@@ -34,7 +34,6 @@ class CommandLine {
   void doctor();
   void profile();
   void report();
-  void scaling();
   void eval();
   void predict_images();
   void generate_text();
@@ -48,7 +47,7 @@ class CommandLine {
   void simulate();
   void add_drawings(CLI::App& command);
   void verify();
-  void tune();
+  void study();
   void add_model(CLI::App& command);
   static void add_weights(CLI::App& command, std::string& file) {
     command.add_option("--weights", file, "safetensors file to use instead of the newest checkpoint")
@@ -78,8 +77,7 @@ class CommandLine {
   VerifyCommand verify_;
   LaunchCommand launch_;
   DoctorOptions doctor_;
-  ScalingCommand scaling_;
-  TuneCommand tune_;
+  StudyCommand study_;
   std::vector<std::string> runs_;
   std::string page_ = "report.html";
   bool compare_ = false;

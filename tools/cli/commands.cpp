@@ -224,7 +224,7 @@ int eval_command(int argc, char** argv, const TrainerOptions& given, const std::
     const Evaluation found = divided ? *divided : whole();
     console.finish();
     const bool same_name = given.data.root == own.root && given.data.name == own.name &&
-                           given.data.val_shards == own.val_shards && given.data.validation == own.validation;
+                           given.data.val_shards == own.val_shards && given.data.test_split == own.test_split;
     if (world.main() && same_name)
       for (const std::string& change : data_changes(run, data_record({}, data))) console.log("note: " + change);
     console.result(found.text());

@@ -121,26 +121,21 @@ struct DoctorOptions {
   bool json = false;
 };
 
-struct ScalingCommand {
-  std::string study;                    ///< TOML file of a study; empty: none
-  std::string ranks;                    ///< "1,2,4"; empty here and below: the study file's value
+struct StudyCommand {
+  std::string action;                   ///< run or report
+  std::string what;                     ///< run: file of the question; empty: none. report: folder of the study
+  std::string out;                      ///< folder of the study; report: page to write, empty: print the table
+  std::vector<std::string> words;       ///< arguments after "--"
+  std::string ranks;                    ///< "1,2,4"; empty, 0 and below 0, here and below: the file's value
   std::vector<std::string> strategies;  ///< as in StudyOptions
   int seeds = 0;
   double target = -1;
-  bool weak = false, strong = false, scale_lr = false, mpi = false, dry_run = false;
-  std::string out;  ///< directory of the study
-};
-
-struct TuneCommand {
-  std::string what;                ///< file of parameters, or "report"; empty: continue the search in `out`
-  std::string directory;           ///< report: folder of the search
-  std::string out;                 ///< folder of the search; report: page to write, empty: print the table
-  std::string worker;              ///< folder of a search: only work for this search; empty: none
-  std::vector<std::string> words;  ///< arguments after "--"
-  std::int64_t trials = 0;         ///< 0, here and below: the search's value
+  bool weak = false, strong = false, scale_lr = false, mpi = false;
+  std::int64_t trials = 0;
   int parallel = 0;
-  int share = 1;  ///< worker: number of workers that share this host's cores
-  int slurm = 0;  ///< number of workers of a Slurm job array; 0: workers of this host
+  std::string worker;  ///< folder of a study: only work for it; empty: none
+  int share = 1;       ///< worker: number of workers that share this host's cores
+  int slurm = 0;       ///< number of workers of a Slurm job array; 0: workers of this host
   bool retry = false, dry_run = false;
 };
 
@@ -161,24 +156,20 @@ int train_command(int argc, char** argv, const TrainerOptions&, bool cluster_giv
 /// Checks this machine, or all hosts of the job under a launcher. Returns 1 if there is a fault, or if the live run is
 /// stuck.
 int doctor_command(int argc, char** argv, const DoctorOptions&);
-/// Declares the options of `trireme scaling`.
-void add_options(CLI::App&, ScalingCommand&);
-/// Base settings of a study: those of its file. If the file names no model, those of the study's directory.
-TrainerOptions scaling_base(ScalingCommand&, bool model_given);
-/// Runs a study (run_study()) after a check of every cell's plan. Throws OptionError for a plan that is not possible.
-int scaling_command(const TrainerOptions&, const ScalingCommand&);
+/// Declares the options of `trireme study`.
+void add_options(CLI::App&, StudyCommand&);
+/// Runs a scaling study or a search (run_study()), works for one, or prints its results. Throws OptionError for a plan
+/// that is not possible.
+int study_command(const StudyCommand&);
 /// Writes an HTML page of the run directories.
 int report_command(const std::vector<std::string>& runs, const std::string& to);
 int compare_command(const std::vector<std::string>& two);
 /// Supervises a training (supervise()). Throws OptionError if a training would not accept the words.
 int launch_command(LaunchCommand);
 /// Settings of the training that is given after the -- of another command: "train", "mnist_cnn", "--epochs", ... Throws
-/// OptionError if a training would not accept the words.
-TrainerOptions training_of(const std::string& command, const std::string& example, std::vector<std::string> words);
-/// Declares the options of `trireme tune`.
-void add_options(CLI::App&, TuneCommand&);
-/// Searches hyper-parameters (run_search()), works for a search, or prints its results.
-int tune_command(const TuneCommand&);
+/// OptionError if a training would not accept the words. base: settings over which the words are applied.
+TrainerOptions training_of(const std::string& command, const std::string& example, std::vector<std::string> words,
+                           const TrainerOptions& base = {});
 /// weights: safetensors file; empty: the run's newest checkpoint. run_layout: ranks, mesh and strategy are the run's;
 /// ranks of another number then evaluate with data_parallel.
 int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights,

@@ -11,7 +11,8 @@
 
 namespace trireme {
 
-TrainerOptions training_of(const std::string& command, const std::string& example, std::vector<std::string> words) {
+TrainerOptions training_of(const std::string& command, const std::string& example, std::vector<std::string> words,
+                           const TrainerOptions& base) {
   if (words.empty() || words[0] != "train")
     throw OptionError(fmt::format("{0}: the training is missing; write it after --: {1}", command, example));
   words = SettingsArguments::with_values({words.begin() + 1, words.end()});
@@ -27,7 +28,7 @@ TrainerOptions training_of(const std::string& command, const std::string& exampl
   } catch (const CLI::ParseError& e) { throw OptionError(fmt::format("{}: train: {}", command, e.what())); }
   if (const auto extra = app.remaining(); !extra.empty()) throw OptionError(unexpected(app, extra.front()));
   if (!model.empty()) settings.set_first("model", model);
-  const TrainerOptions options = settings.over({});
+  const TrainerOptions options = settings.over(base);
   validate(options);
   check_model_name(options);
   return options;

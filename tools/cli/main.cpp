@@ -1,5 +1,5 @@
-// trireme: train, launch, scaling, doctor, report, eval, predict, generate, pack, import, export, bench, plan,
-// simulate, verify, tune, info.
+// trireme: train, launch, study, doctor, report, eval, predict, generate, pack, import, export, bench, plan,
+// simulate, verify, info.
 #include <cerrno>
 #include <csignal>
 #include <cstdio>

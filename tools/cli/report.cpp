@@ -11,11 +11,11 @@ namespace trireme {
 namespace {
 
 Json document_of(const std::vector<std::string>& paths) {
-  const bool search = std::filesystem::is_regular_file(paths.front() + "/" + tune_file);
-  if (search || std::filesystem::is_regular_file(paths.front() + "/" + study_file)) {
+  const bool study = std::filesystem::is_regular_file(paths.front() + "/" + study_file);
+  if (study || std::filesystem::is_regular_file(paths.front() + "/" + store_file)) {
     check(paths.size() == 1, "report", "{} is a {}, which has its own page; give it alone", paths.front(),
-          search ? "hyper-parameter search" : "scaling study");
-    return search ? json_of(tune_result(paths.front())) : json_of(read_study_data(paths.front()));
+          study ? "scaling study" : "hyper-parameter search");
+    return study ? json_of(read_study_data(paths.front())) : json_of(tune_result(paths.front()));
   }
   std::vector<RunData> runs;
   for (const std::string& path : paths) runs.push_back(read_run(path));

@@ -21,6 +21,8 @@ std::string CommandLine::unknown_subcommand() const {
   if (word.starts_with("-") && word != "-h" && word != "--help" && word != "--version")
     return fmt::format("unknown option '{:.200}'{} before a command; see trireme --help", word,
                        did_you_mean(word, std::array<std::string, 2>{"--help", "--version"}));
+  for (const char* old : {"scaling", "tune"})
+    if (word == old) return fmt::format("{} is now called study run; see trireme study --help", old);
   if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return "";
   return fmt::format("unknown command '{:.200}'{}; there are {}", word, did_you_mean(word, names),
                      fmt::join(names, ", "));
@@ -29,9 +31,9 @@ std::string CommandLine::unknown_subcommand() const {
 int CommandLine::run() {
   try {
     std::vector<std::string> words(argv_ + 1, argv_ + argc_);
-    if (!words.empty() && (words[0] == "launch" || words[0] == "tune")) {
+    if (!words.empty() && (words[0] == "launch" || words[0] == "study")) {
       const auto end = std::ranges::find(words, "--");
-      if (end != words.end()) (words[0] == "tune" ? tune_.words : launch_.words).assign(end + 1, words.end());
+      if (end != words.end()) (words[0] == "study" ? study_.words : launch_.words).assign(end + 1, words.end());
       words.erase(end, words.end());
       std::ranges::replace(words, "-np", "--ranks");
     }

@@ -15,14 +15,10 @@ namespace {
 /// Whether a subcommand leaves out a setting of `trireme train`, because it has its own option or no use for the
 /// setting.
 bool is_left_out(const std::string& setting, const std::string& subcommand) {
-  if (setting == "weights" && subcommand != "train" && subcommand != "scaling")
-    return true;  // others have an option --weights
+  if (setting == "weights" && subcommand != "train") return true;  // others have an option --weights
   constexpr std::array of_layout{"parallel.mesh", "parallel.strategy"};
   if (subcommand == "pack" && setting == "parallel.ranks") return true;
-  if (subcommand == "pack" || subcommand == "profile") return std::ranges::find(of_layout, setting) != of_layout.end();
-  constexpr std::array of_cells{"parallel.ranks",   "parallel.mesh", "parallel.strategy", "parallel.virtual",
-                                "parallel.cluster", "run.dir",       "run.resume",        "run.override"};
-  return subcommand == "scaling" && std::ranges::find(of_cells, setting) != of_cells.end();
+  return (subcommand == "pack" || subcommand == "profile") && std::ranges::find(of_layout, setting) != of_layout.end();
 }
 
 /// Placeholder of the option's value in --help.
@@ -45,9 +41,8 @@ bool is_common(const std::string& setting, const std::string& subcommand) {
                                    "data.augment",    "optim.name",      "optim.lr",     "run.dir",
                                    "run.resume",      "run.tensorboard", "run.progress", "run.max_steps",
                                    "checkpoint.steps"};
-  const bool trains = subcommand == "train" || subcommand == "scaling";
   return std::ranges::find(everywhere, setting) != everywhere.end() ||
-         (trains && std::ranges::find(in_training, setting) != in_training.end());
+         (subcommand == "train" && std::ranges::find(in_training, setting) != in_training.end());
 }
 
 void SettingsArguments::add_to(CLI::App& command, std::optional<TrainerOptions> base) {

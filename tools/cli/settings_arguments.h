@@ -12,7 +12,7 @@ namespace trireme {
 
 class SettingsArguments {
  public:
-  /// Declares the options. --weights is only for train and scaling; scaling omits settings of its cells; pack and
+  /// Declares the options. --weights is only for train; pack and
   /// profile those of layouts that they do not start. base: settings that --help shows as defaults; none: defaults are
   /// a run's settings.
   void add_to(CLI::App& subcommand, std::optional<TrainerOptions> base = TrainerOptions{});

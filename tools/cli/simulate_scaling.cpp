@@ -15,7 +15,7 @@
 #include "kernels/core/text.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/comm/world/rank_grid.h"
-#include "tools/scaling/study_result.h"
+#include "tools/study/study_result.h"
 
 namespace trireme {
 

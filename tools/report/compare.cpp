@@ -12,7 +12,7 @@
 #include "kernels/core/error.h"
 #include "kernels/core/text.h"
 #include "tools/report/run_data.h"
-#include "tools/scaling/statistics.h"
+#include "tools/study/statistics.h"
 
 namespace trireme {
 namespace fs = std::filesystem;

@@ -10,8 +10,8 @@
 #include "framework/io/file.h"
 #include "tools/report/page.h"
 #include "tools/report/rules.h"
+#include "tools/study/importance.h"
 #include "tools/training/trainer_options.h"
-#include "tools/tune/importance.h"
 
 /// Converts these members of a type to those of a JSON object.
 #define TRIREME_MEMBERS(Type, ...)                                           \
@@ -258,6 +258,7 @@ Json json_of(const TuneResult& r) {
   j["rows"] = Json::array();
   for (const int i : r.order) j["rows"].push_back(json_trial(r, r.trials[static_cast<std::size_t>(i)]));
   j["reports"] = r.reports;
+  j["about_best"] = r.about_best();
   j["best"] = r.best() ? Json(r.best()->id) : Json();
   j["importance"] = json_importance(r);
   j["ledger"] = r.totals;

@@ -6,7 +6,7 @@
 #include "framework/io/json.h"
 #include "tools/report/run_data.h"
 #include "tools/report/study_data.h"
-#include "tools/tune/tune_result.h"
+#include "tools/study/tune_result.h"
 
 namespace trireme {
 

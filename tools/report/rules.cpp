@@ -110,7 +110,7 @@ void input_size(const StudyData& study, Rule& r) {
 /// Whether the target was fixed first: every start of a run records the hash of study.toml, which must be the current
 /// one.
 bool target_was_first(const StudyData& study) {
-  const std::string now = asked_by(study.path);
+  const std::string now = study.result.question.asked_by();
   return std::ranges::all_of(study.ledger, [&](const LedgerEntry& e) { return e.status != "started" || e.why == now; });
 }
 
@@ -209,6 +209,9 @@ std::vector<std::string> limits_of(const StudyData& study) {
       "Intervals of speed-ups are quotients of both medians' intervals; their level is at least the product of both.");
   say(true, "Learning rate, schedule and other settings are the same in all cells, and were not tuned for each.");
   say(o.weak && !o.scale_lr, "Weak scaling keeps the learning rate although the batch grows (--scale_lr is off).");
+  const std::string others = others_text(study.result);
+  say(!others.empty(), "O" + others.substr(others.empty() ? 0 : 1) +
+                           (study.result.most_others > 0.1 ? ": times are longer than on a machine alone." : "."));
   const int cores = study.facts ? study.facts->cores : 0, threads = serial_threads(study);
   const double load = study.facts ? study.facts->load : 0;
   say(cores > 0 && most_ranks > cores,

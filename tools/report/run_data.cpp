@@ -41,7 +41,8 @@ void read_metrics(RunData& run, const std::string& path) {
       ++damaged;
       return;
     }
-    auto& to = j.value("kind", "") == "eval" ? run.test : run.train;
+    const std::string kind = j.value("kind", "");
+    auto& to = kind == "eval" || kind == "test" ? run.test : run.train;
     for (const auto& [key, value] : j.items())
       if (value.is_number() && key != "step" && std::isfinite(value.get<double>()))
         to[key].emplace_back(j["step"].get<double>(), value.get<double>());

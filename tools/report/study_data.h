@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tools/report/run_data.h"
-#include "tools/scaling/study_facts.h"
-#include "tools/scaling/study_result.h"
+#include "tools/study/study_facts.h"
+#include "tools/study/study_result.h"
 
 namespace trireme {
 

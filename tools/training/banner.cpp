@@ -27,8 +27,8 @@ void tell(const Banner& b, Console& console) {
   const TrainerOptions& options = b.options;
   console.log(
       fmt::format("model     {}, {} parameters, {}", options.model, b.step.parameters().count(), options.dtype));
-  console.log(
-      fmt::format("data      {}: {} training, {} test samples", b.train->name(), b.train->size(), b.test->size()));
+  console.log(fmt::format("data      {}: {} training, {}{} test samples", b.train->name(), b.train->size(),
+                          b.validation ? fmt::format("{} validation, ", b.validation->size()) : "", b.test->size()));
   if (options.data.name == "imagenet" && b.test->name() == options.data.root)
     console.log(
         fmt::format("warning   {0} has no {0}/train: the test samples are the training samples; sort the pictures into "

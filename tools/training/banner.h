@@ -18,7 +18,7 @@ struct Banner {
   const TrainerOptions& options;
   World& world;
   Step& step;
-  const Dataset &train, &test;
+  const Dataset &train, &test, &validation;  ///< validation may be empty
   const Strategy& strategy;
   Device device;
   std::string cpus = {};                  ///< to which this rank is bound; empty: to none

@@ -24,9 +24,9 @@ Index context_of(const TrainerOptions&);
 Dataset synthetic_data(const TrainerOptions&, const ModelOptions& shape, Index samples);
 /// The options for opening the named data set.
 OpenOptions open_options(const TrainerOptions&);
-/// The named data set's split "train" (the first data.limit samples, augmented by data.augment) or "test";
-/// floating-point x of tensor data sets has the type of make_dtype(). Throws Error with the list for an unknown name,
-/// and for missing or damaged files.
+/// The named data set's split "train" (the first data.limit samples, augmented by data.augment), "validation" or
+/// "test"; floating-point x of tensor data sets has the type of make_dtype(). Throws Error with the list for an unknown
+/// name, and for missing or damaged files.
 Dataset make_dataset(const TrainerOptions&, const std::string& split);
 /// A line with name, samples, shape and classes, for comparison between ranks, each of which opens the data set.
 std::string description(const DatasetSource&);

@@ -18,6 +18,7 @@ std::string input_text(const TrainerInput& given) {
   std::string text;
   if (given.train) text += "train: " + description(*given.train);
   if (given.test) text += "test: " + description(*given.test);
+  if (given.validation) text += "validation: " + description(*given.validation);
   if (given.optimizer) text += "optimizer: " + to_string(*given.optimizer) + "\n";
   if (given.collate) text += "collate: a function\n";
   if (given.sampler.order) {
@@ -52,9 +53,13 @@ PreparedInput prepared_input(TrainerInput given, const TrainerOptions& options) 
   std::packaged_task<Dataset()> open([&] { return given.test ? given.test : make_dataset(from, "test"); });
   std::future<Dataset> test = open.get_future();
   const auto thread = start_thread<std::jthread>("data", std::ref(open));
-  if (!given.train) given.train = make_dataset(from, "train");
+  if (!given.train) {
+    given.train = make_dataset(from, "train");
+    if (!given.validation && options.data.validation_split > 0) given.validation = make_dataset(from, "validation");
+  }
   given.test = in_dtype(test.get(), make_dtype(options));
   given.train = in_dtype(given.train, make_dtype(options));
+  if (given.validation) given.validation = in_dtype(given.validation, make_dtype(options));
   if (takes_volumes(options)) {
     if (!given.loss && given.train->classes() == 0) given.loss = make_loss(options);
     if (given.metrics.empty()) given.metrics = make_metrics(options, *given.train);

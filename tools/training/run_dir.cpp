@@ -79,7 +79,9 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
   for (const std::string& key : keys) {
     check(std::ranges::find(columns_, key, &Column::key) == columns_.end(), "trainer",
           "two metrics are called {}; give one a prefix with Metric(...).with_prefix(\"...\")", key);
-    columns_.push_back({key, key.starts_with("test_") ? "test/" + key.substr(5) : "throughput/" + key});
+    columns_.push_back({key, key.starts_with("test_")  ? "test/" + key.substr(5)
+                             : key.starts_with("val_") ? "val/" + key.substr(4)
+                                                       : "throughput/" + key});
   }
   if (path_.empty()) {
     path_ = "runs/" + name;
@@ -201,8 +203,10 @@ void RunDir::keep_data(const std::string& record) { keep(path_ + "/" + data_file
 void RunDir::remove_result() { fs::remove(path_ + "/" + result_file); }
 
 std::pair<std::string, bool> RunDir::compared_by(const Json& evaluation) const {
-  if (best_.empty())
-    return evaluation.contains("test_top1") ? std::pair("test_top1", false) : std::pair("test_loss", true);
+  if (best_.empty()) {
+    const std::string split = evaluation.contains("val_samples") ? "val_" : "test_";
+    return evaluation.contains(split + "top1") ? std::pair(split + "top1", false) : std::pair(split + "loss", true);
+  }
   const bool lower = best_.starts_with('-');
   return {best_.substr(lower), lower};
 }
@@ -242,7 +246,9 @@ void RunDir::rewind(std::int64_t step) {
   std::string kept, rows = csv_head();
   each_line(metrics(), [&](std::string_view line) {
     auto json = parse_json(line);
-    if (!json.is_object() || !has_place(json) || json["step"] > step) return;
+    if (!json.is_object() || !has_place(json) || json["step"] > step ||
+        value_or<std::string>(json, "kind", "") == "test")
+      return;
     kept.append(line) += '\n';
     rows += csv_row(json);
   });

@@ -40,19 +40,25 @@ RunLog::RunLog(const TrainerOptions& options, const World& world, const RunClock
       console_(!world.main(), options.run.progress, options.run.log_seconds, options.run.log_format == "json"),
       main_(world.main()) {}
 
-void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics) {
+void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics, bool validates) {
+  validates_ = validates;
   const TextSource* text = text_of(train);
   if (train->tensors()) unit_ = text ? "tokens" : "samples";
   if (text) units_ = static_cast<double>(train->shape()[0]);
   if (!main_) return;
-  std::vector<std::string> columns, compared{"test_loss", "train_loss"};
+  const std::string split = validates ? "val_" : "test_";
+  std::vector<std::string> columns, compared{split + "loss", "train_loss"};
   for (const Metric& metric : metrics)
-    for (const MetricResult& result : metric.results()) columns.push_back("test_" + result.name);
-  if (text) columns.insert(columns.end(), {"test_perplexity", "test_bits_per_byte"});
+    for (const MetricResult& result : metric.results()) columns.push_back(split + result.name);
+  if (text) columns.insert(columns.end(), {split + "perplexity", split + "bits_per_byte"});
   compared.insert(compared.end(), columns.begin(), columns.end());
+  if (validates) {
+    for (const std::string& name : std::vector(columns)) columns.push_back("test_" + name.substr(split.size()));
+    columns.insert(columns.end(), {"val_loss", "val_top1", "val_top5", "val_correct", "val_samples"});
+  }
   if (text) columns.emplace_back(clock_.simulated() ? "tokens_per_simulated_second" : "tokens_per_s");
-  if (train->classes() > 0 && !text) compared.insert(compared.end(), {"test_top1", "train_top1"});
-  if (train->classes() > 5 && !text) compared.emplace_back("test_top5");
+  if (train->classes() > 0 && !text) compared.insert(compared.end(), {split + "top1", "train_top1"});
+  if (train->classes() > 5 && !text) compared.push_back(split + "top5");
   const std::string& best = options_.checkpoint.best;
   const bool known = best.empty() || std::ranges::find(compared, best.substr(best.starts_with('-'))) != compared.end();
   check(known, "checkpoint.best", "{}", [&] { return unknown_name(best.substr(best.starts_with('-')), compared); });
@@ -159,12 +165,33 @@ bool RunLog::wants_weights(std::int64_t epoch) const {
   return options_.run.tensorboard && options_.run.histograms > 0 && epoch % options_.run.histograms == 0;
 }
 
+void RunLog::add(nlohmann::json& line, const Evaluation& found, const std::string& split) {
+  if (found.is_classified()) {
+    line[split + "top1"] = found.accuracy();
+    line[split + "correct"] = found.correct;
+    if (found.has_top5()) line[split + "top5"] = found.percent(found.in_top5);
+  }
+  line[split + "samples"] = found.samples;
+  if (std::isfinite(found.loss)) line[split + "loss"] = found.loss;
+  for (const MetricResult& m : found.metrics)
+    if (std::isfinite(m.value)) line[split + m.name] = m.value;
+}
+
+void RunLog::test_end(const Progress& at, const Evaluation& test) {
+  if (!dir_) return;
+  restore_if_removed();
+  Json line{{"kind", "test"}, {"epoch", at.epoch}, {"step", at.step}};
+  add(line, test, "test_");
+  dir_->record(line);
+}
+
 void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, const Parameters& parameters) {
   if (!dir_) return;
   std::string told = fmt::format("train loss {:.4f}", e.loss);
   if (test.is_classified()) told += fmt::format(", accuracy {:.2f} %", e.accuracy);
-  told += fmt::format(", test loss {:.4f}", test.loss);
-  if (test.is_classified()) told += fmt::format(", test accuracy {:.2f} %", test.accuracy());
+  const char* split = validates_ ? "validation" : "test";
+  told += fmt::format(", {} loss {:.4f}", split, test.loss);
+  if (test.is_classified()) told += fmt::format(", {} accuracy {:.2f} %", split, test.accuracy());
   for (const MetricResult& m : test.metrics) told += fmt::format(", {} {:.4g}", m.name, m.value);
   console_.log(fmt::format(
       "epoch {}/{}: {}, {}", e.epoch, options_.epochs, told,
@@ -176,16 +203,8 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, const Para
                         units_ * e.samples_per_s, unit_, 100 * e.wait_share, e.step_p50, e.step_p95, e.step_max,
                         static_cast<double>(resident_bytes()) / 1e6)));
   Json line{{"kind", "eval"}, {"epoch", e.epoch}, {"step", e.step}, {"train_loss", e.loss}};
-  if (test.is_classified()) {
-    line["train_top1"] = e.accuracy;
-    line["test_top1"] = test.accuracy();
-    line["test_correct"] = test.correct;
-    if (test.has_top5()) line["test_top5"] = test.percent(test.in_top5);
-  }
-  line["test_samples"] = test.samples;
-  if (std::isfinite(test.loss)) line["test_loss"] = test.loss;
-  for (const MetricResult& m : test.metrics)
-    if (std::isfinite(m.value)) line["test_" + m.name] = m.value;
+  if (test.is_classified()) line["train_top1"] = e.accuracy;
+  add(line, test, validates_ ? "val_" : "test_");
   record(std::move(line), e);
   ml("INTERVAL_END", "epoch_stop", nullptr, e.epoch);
   if (test.is_classified()) ml("POINT_IN_TIME", "eval_accuracy", test.accuracy() / 100, e.epoch);

@@ -24,7 +24,7 @@ class RunLog {
   /// Options and clock must outlive it.
   RunLog(const TrainerOptions&, const World&, const RunClock&);
   /// Creates the run directory, or opens the resumed run's. metrics: of evaluations.
-  void open_run(const Dataset& train, const std::vector<Metric>& metrics);
+  void open_run(const Dataset& train, const std::vector<Metric>& metrics, bool validates);
   void open_events(std::optional<std::int64_t> resumed);
   Console& console() { return console_; }
   EventFile* events() { return dir_ ? dir_->events() : nullptr; }  ///< the event file; null: none
@@ -49,6 +49,8 @@ class RunLog {
   bool wants_weights(std::int64_t epoch) const;
   /// Logs the end of an epoch: a line, a record, histograms of the weights.
   void epoch_end(const EpochMetrics&, const Evaluation&, const Parameters&);
+  /// The evaluation on the test set at the end of a run that has validation data.
+  void test_end(const Progress&, const Evaluation&);
   /// Writes the first inputs of this process as pictures to TensorBoard; nothing for data other than pictures.
   void show_inputs(const Batch&, const DatasetSource& train, std::int64_t step);
   /// Call before a checkpoint: updates the settings (RunDir::keep_settings) and the cluster in the run directory.
@@ -64,6 +66,8 @@ class RunLog {
   void restore_if_removed();
   /// Adds the epoch's speed, and in virtual time the time, to a line and records it.
   void record(nlohmann::json line, const EpochMetrics&);
+  /// Adds an evaluation's numbers. split: "test_" or "val_".
+  static void add(nlohmann::json& line, const Evaluation&, const std::string& split);
   const TrainerOptions& options_;
   const RunClock& clock_;
   Console console_;
@@ -71,7 +75,7 @@ class RunLog {
   std::optional<MlLog> ml_;
   const char* unit_ = "images";  // what a sample is, or consists of
   double units_ = 1;             // units per sample
-  bool main_, inputs_shown_ = false, begun_ = false;
+  bool main_, inputs_shown_ = false, begun_ = false, validates_ = false;
   MlLog::Time opened_ = std::chrono::system_clock::now();  // before the Trainer opens data
   std::int64_t last_step_ = -1;                            // of train_step(); -1: none yet
 };

@@ -65,14 +65,16 @@ struct Trainer::Impl {
     compare_ranks(world.comm(), "trainer", input.program);
     check_fault(options.run.fault, world.size());
     Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses invalid settings
-    compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
+    compare_ranks(world.comm(), "data",
+                  "train " + description(*input.train) + "test " + description(*input.test) +
+                      (input.validation ? "validation " + description(*input.validation) : ""));
     options_model = !input.model;
     if (!input.model)
       input.model = make_undrawn_model(options, options_for(*input.train), device);
     else
       move_to(input.model, options, device);
     if (world.main()) data = data_record(input.train, input.test);
-    log.open_run(input.train, input.metrics);
+    log.open_run(input.train, input.metrics, bool(input.validation));
     if (log.writes()) log.dir().keep_algorithms(algorithms.table);
     const Tensor example = make_example(options, input, world.size(), device);
     const int between_flags = steps_between_flags(input.model, example);
@@ -130,7 +132,7 @@ struct Trainer::Impl {
       if (trace.complete(at.step) && !clock.simulated())
         trace.finish(mesh, device, make_dtype(options), directory, log.console());
       log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
-      last = evaluate();
+      last = evaluate(input.validation ? input.validation : input.test);
       if (log.wants_weights(ended.epoch)) step->gather_weights();
       log.epoch_end(ended, last, step->parameters());
       if (!clock.simulated()) stragglers.report(ended, world, log.console());
@@ -142,7 +144,8 @@ struct Trainer::Impl {
       trace.finish(mesh, device, make_dtype(options), directory, log.console());
     if (!in_parts()) step->gather_weights();
     const bool asked = stop.stops(*step);
-    if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
+    if (!asked && (input.validation || last.samples == 0 || at.in_epoch())) last = evaluate(input.test);
+    if (!asked && input.validation) log.test_end(at, last);
     if (!asked) prediction->finish(mesh, *step, input, log);
     const BadSamples train = input.train->bad(), test = input.test->bad();
     const bool counts = !clock.simulated() || world.main();  // ranks in virtual time share their data sets
@@ -185,16 +188,16 @@ struct Trainer::Impl {
   }
   /// Whether evaluations leave weights where steps do. A program may use its own model, so all ranks get its weights.
   bool in_parts() { return options_model && StepForward(*step).is_needed(); }
-  Evaluation evaluate() {
+  Evaluation evaluate(const Dataset& data) {
     enter("evaluate");
-    EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());
+    EvaluateOptions how = evaluate_options(options, device, log.console(), data->size());
     how.loss = input.loss;
     how.metrics = input.metrics;
     how.collate = input.collate;
     const bool gathered = !in_parts();
     if (gathered) step->gather_weights();
     const bool divided = divide(how, *step, gathered);
-    return trireme::evaluate(divided ? step->model() : input.model, input.test, world, how);
+    return trireme::evaluate(divided ? step->model() : input.model, data, world, how);
   }
   /// Whether all ranks have every step in common, so that they can return to one.
   bool can_roll_back() { return !clock.simulated() && !StepProbe(*step).trains_apart() && step->plan().tickets == 0; }
@@ -264,6 +267,7 @@ struct Trainer::Impl {
                       .step = *step,
                       .train = input.train,
                       .test = input.test,
+                      .validation = input.validation,
                       .strategy = strategy,
                       .device = device,
                       .cpus = cpus,

@@ -43,13 +43,16 @@ struct TrainerInput {
   Module model = {};  ///< maps a batch's x to predictions; keeps its weights, which the Trainer moves to the device
   Dataset train =
               {},  ///< empty: the split "train" of data.name. Floating-point x of tensor data sets gets options.dtype
-      test = {};   ///< empty: the split "test" of data.name. Samples of both must have a y
+      test = {};   ///< empty: the split "test" of data.name. Samples of all must have a y
+  /// Evaluated after each epoch in place of test, which is then evaluated once, at the end. Empty: the split
+  /// "validation" if train is empty and data.validation_split above 0, else none.
+  Dataset validation = {};
   Loss loss =
       {};  ///< loss of predictions and y; empty: cross-entropy with optim.label_smoothing, for data with classes
   std::optional<OptimizerConfig> optimizer = {};  ///< none: optim.name with its schedule
   std::optional<Strategy> strategy = {};          ///< none: parallel.strategy and norm_scope
   /// Metrics of evaluations, recorded as test_NAME. test_loss and, if predictions score classes, test_top1 (in %) are
-  /// always recorded.
+  /// always recorded. With validation data, epochs record val_NAME, val_loss and val_top1.
   std::vector<Metric> metrics = {};
   /// LoaderOptions::collate of training and evaluation.
   Collate collate = {};

@@ -31,9 +31,8 @@ std::string replace_word(std::string text, std::string_view old, std::string_vie
 
 /// Renamed settings: old name, new name.
 constexpr std::pair<std::string_view, std::string_view> renamed[] = {
-    {"optim.decay", "optim.weight_decay"},
-    {"optim.lr_per", "optim.lr_base_size"},
-    {"optim.step_factor", "optim.gamma"},
+    {"data.validation", "data.test_split"}, {"optim.decay", "optim.weight_decay"},
+    {"optim.lr_per", "optim.lr_base_size"}, {"optim.step_factor", "optim.gamma"},
     {"repeatable", "deterministic"},
 };
 
@@ -121,7 +120,11 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"data.separator", &c.data.separator,
        "text: id that ends a document; tokens attend to their own document only (gpt2, llama). -1: to the whole sample",
        -1, many},
-      {"data.validation", &c.data.validation, "text of one file: share at its end that is only tested on", 0, 1},
+      {"data.test_split", &c.data.test_split, "text of one file: share at its end that is only tested on", 0, 1},
+      {"data.validation_split", &c.data.validation_split,
+       "share of the training samples that is held out: epochs end with an evaluation on it, the run with one on the "
+       "test set; 0: epochs end with the test set",
+       0, 0.99},
       {"data.task", &c.data.task, "phantoms, volumes: segment (a class per voxel) or denoise (the clean volume)", any,
        most, "segment, denoise"},
       {"data.size", &c.data.size, "phantoms: extents of a phantom, height,width or depth,height,width", 1, many},
@@ -218,7 +221,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
        "also keep checkpoints whose step is a multiple of N; 0: none", 0},
       {"checkpoint.best", &c.checkpoint.best,
        "key of metrics.jsonl that chooses the best checkpoint, with a minus if lower is better; empty: test_top1, or "
-       "-test_loss of data without classes"},
+       "-test_loss of data without classes; with data.validation_split val_top1 or -val_loss"},
       {"checkpoint.async", &c.checkpoint.async,
        "write checkpoints while training continues; needs memory for a copy of weights and optimizer state"},
       {"run.dir", &c.run.dir, "run directory; empty: runs/MODEL, numbered"},

@@ -51,7 +51,8 @@ struct TrainerOptions {
     std::int64_t context = 0,            ///< text: tokens of a sample; 0: arch.positions, or the model's usual
         windows = 0,                     ///< text: OpenOptions::windows, samples of an epoch; 0: tokens / context
         separator = -1;                  ///< text: OpenOptions::separator, id at the end of a document; -1: none
-    double validation = 0.1;             ///< text: OpenOptions::validation, in [0, 1)
+    double test_split = 0.1,             ///< text: OpenOptions::test_split, in [0, 1)
+        validation_split = 0;            ///< OpenOptions::validation_split, in [0, 1); 0: epochs end with the test set
     /// Of phantoms and volumes; see PhantomsOptions and VolumePairsOptions.
     std::string task = "segment";           ///< segment or denoise: VolumeTask
     std::vector<double> size = {256, 256},  ///< phantoms: PhantomOptions::size
@@ -110,7 +111,7 @@ struct TrainerOptions {
     std::int64_t keep = 3;        ///< newest checkpoints kept, at least 1 (2 with run.on_nan rollback), and the best
     std::int64_t keep_every = 0;  ///< also keep checkpoints whose step is a multiple of this; 0: off
     std::string best = {};  ///< key of metrics.jsonl by which the best is chosen, "-test_loss": the lowest; empty:
-                            ///< test_top1, or -test_loss without classes
+                            ///< test_top1, or -test_loss without classes; with a validation split val_top1, -val_loss
     bool async = true;      ///< write while training continues (CheckpointWriter); never in virtual time
   } checkpoint = {};        ///< the settings "checkpoint.*"
   /// The run directory, its logs and when to stop.
