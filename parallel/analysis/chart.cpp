@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <string_view>
 
 #include "kernels/core/error.h"
 
@@ -15,93 +14,48 @@ namespace trireme {
 namespace {
 
 constexpr double chart_plot = 640, least_height = 440, chart_top = 48, bottom = 58, letter = 7;  // pixels
-constexpr double row = 20;                                                                       // height of a legend
-                                                                                                 // row
-constexpr std::size_t most_marks = 24;  // of a line; more marks would hide it
-constexpr std::array colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444",
-                                "#5e3c99", "#8c510a", "#66a61e", "#b2182b", "#01665e", "#e7298a", "#8d99ae"};
+constexpr double row = 20;  // height of a legend row
+constexpr std::array colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"};
 
-/// Maps numbers of one axis to pixels.
+/// Maps numbers of a logarithmic axis to pixels.
 class Scale {
  public:
-  Scale(const Chart& chart, bool vertical) : log_(vertical ? chart.log_y : chart.log_x) {
-    double low = std::numeric_limits<double>::infinity(), high = -low;
-    const auto add = [&](const ChartSeries& s, double v) {
-      check(std::isfinite(v) && (!log_ || v > 0), "chart", "{}: {} cannot be drawn{}", s.name, v,
-            log_ ? " on a logarithmic axis" : "");
-      low = std::min(low, v);
-      high = std::max(high, v);
-    };
-    for (const ChartSeries& s : chart.series) {
-      check((s.intervals.empty() || s.intervals.size() == s.points.size()) &&
-                (s.evidence.empty() || s.evidence.size() == s.points.size()),
-            "chart", "{}: {} points, {} intervals, {} kinds of evidence", s.name, s.points.size(), s.intervals.size(),
-            s.evidence.size());
-      for (const auto& [x, y] : s.points) add(s, vertical ? y : x);
-      if (vertical)
-        for (const auto& [from, to] : s.intervals)
-          if (!std::isnan(from)) {
-            add(s, from);
-            add(s, to);
-          }
-    }
-    if (low > high) {
-      low = log_ ? 1 : 0;
-      high = 1;
-    }
-    if (!log_ && vertical && chart.from_zero) low = std::min(low, 0.0);
-    if (low == high) high = log_ ? low * 10 : low + 1;
-    const double room = log_ ? std::pow(high / low, 0.05) : (high - low) * 0.05;
-    if (vertical && !log_ && !chart.from_zero) low -= room;
-    if (vertical) high = log_ ? high * room : high + room;
-    low_ = low;
-    high_ = high;
+  void add(const std::string& name, double v) {
+    check(std::isfinite(v) && v > 0, "chart", "{}: {} cannot be drawn on a logarithmic axis", name, v);
+    low_ = std::min(low_, v);
+    high_ = std::max(high_, v);
+  }
+  void settle(double room) {
+    if (low_ > high_) low_ = 1;
+    if (!(low_ < high_)) high_ = low_ * 10;
+    high_ *= std::pow(high_ / low_, room);
   }
   void place(double from, double to) {
     from_ = from;
     to_ = to;
   }
-  double operator()(double v) const {
-    const double share = log_ ? std::log(v / low_) / std::log(high_ / low_) : (v - low_) / (high_ - low_);
-    return from_ + share * (to_ - from_);
-  }
-  std::vector<double> marks() const { return ticks(low_, high_, log_); }
+  double operator()(double v) const { return from_ + std::log(v / low_) / std::log(high_ / low_) * (to_ - from_); }
+  std::vector<double> marks() const { return ticks(low_, high_, true); }
 
  private:
-  bool log_;
-  double low_, high_, from_ = 0, to_ = 1;
+  double low_ = std::numeric_limits<double>::infinity(), high_ = -low_, from_ = 0, to_ = 1;
 };
 
-/// Draws a series with its marks and intervals. aside: pixels to shift it to the right.
-void draw_series(Svg& svg, const ChartSeries& s, const std::string& colour, const Scale& x, const Scale& y,
-                 double aside) {
+/// Draws a series with its band and marks.
+void draw_series(Svg& svg, const ChartSeries& s, const std::string& colour, const Scale& x, const Scale& y) {
   std::vector<std::pair<double, double>> points, around;
-  for (const auto& [px, py] : s.points) points.emplace_back(x(px) + aside, y(py));
-  const auto known = [&](std::size_t i) { return i < s.intervals.size() && !std::isnan(s.intervals[i].first); };
-  if (s.band) {
-    for (std::size_t i = 0; i < points.size(); ++i)
-      if (known(i)) around.emplace_back(points[i].first, y(s.intervals[i].first));
-    for (std::size_t i = points.size(); i-- > 0;)
-      if (known(i)) around.emplace_back(points[i].first, y(s.intervals[i].second));
-    if (!around.empty()) svg.area(around, fmt::format("fill=\"{}\" fill-opacity=\"0.15\"", colour));
-  }
+  for (const auto& [px, py] : s.points) points.emplace_back(x(px), y(py));
+  for (std::size_t i = 0; i < s.band.size(); ++i) around.emplace_back(points[i].first, y(s.band[i].first));
+  for (std::size_t i = s.band.size(); i-- > 0;) around.emplace_back(points[i].first, y(s.band[i].second));
+  if (!around.empty()) svg.area(around, fmt::format("fill=\"{}\" fill-opacity=\"0.15\"", colour));
   svg.lines(points,
             fmt::format("stroke=\"{}\" stroke-width=\"2\"{}", colour, s.dashed ? " stroke-dasharray=\"6 4\"" : ""));
-  for (std::size_t i = 0; !s.band && i < points.size(); ++i) {
-    if (!known(i)) continue;
-    const double at = points[i].first, low = y(s.intervals[i].first), high = y(s.intervals[i].second);
-    const std::string stroke = fmt::format("stroke=\"{}\" stroke-width=\"1.5\"", colour);
-    svg.lines({{at, low}, {at, high}}, stroke);
-    for (const double end : {low, high}) svg.lines({{at - 5, end}, {at + 5, end}}, stroke);
-  }
-  if (s.dashed || (s.points.size() > most_marks && s.evidence.empty())) return;
-  for (std::size_t i = 0; i < points.size(); ++i) {
+  for (std::size_t i = 0; i < s.evidence.size(); ++i) {
     std::string told =
         fmt::format("{}: {}, {}", s.name, number_text(s.points[i].first), number_text(s.points[i].second));
-    if (known(i))
-      told += fmt::format(" [{}, {}]", number_text(s.intervals[i].first), number_text(s.intervals[i].second));
-    if (!s.evidence.empty()) told += fmt::format(", {}", evidence_names.at(static_cast<std::size_t>(s.evidence[i])));
-    svg.mark(points[i].first, points[i].second, s.evidence.empty() ? Evidence::real : s.evidence[i], colour, told);
+    if (!s.band.empty()) told += fmt::format(" [{}, {}]", number_text(s.band[i].first), number_text(s.band[i].second));
+    told += fmt::format(", {}", evidence_names.at(static_cast<std::size_t>(s.evidence[i])));
+    svg.mark(points[i].first, points[i].second, s.evidence[i], colour, told);
   }
 }
 
@@ -164,15 +118,6 @@ void Svg::mark(double x, double y, Evidence evidence, const std::string& colour,
                   fills.at(static_cast<std::size_t>(evidence)), colour),
       fmt::format("<title>{}</title>", html_text(title)));
 }
-void Svg::watermark(const std::string& what) {
-  if (what.empty()) return;
-  const double size = std::min(height_ / 5, 1.5 * width_ / static_cast<double>(what.size()));
-  text(0, 0, what,
-       fmt::format("transform=\"translate({:.1f} {:.1f}) rotate(-18)\" text-anchor=\"middle\" font-size=\"{:.0f}\" "
-                   "font-weight=\"bold\" fill=\"#c00\" fill-opacity=\"0.22\" pointer-events=\"none\"",
-                   width_ / 2, height_ / 2 + size / 3, size));
-}
-
 std::vector<double> ticks(double low, double high, bool log) {
   std::vector<double> all;
   if (!(high > low)) return all;
@@ -232,20 +177,32 @@ std::string html_text(const std::string& text) {
 }
 
 std::string chart_svg(const Chart& chart) {
-  Scale x(chart, false), y(chart, true);
+  Scale x, y;
+  for (const ChartSeries& s : chart.series) {
+    check((s.band.empty() || s.band.size() == s.points.size()) &&
+              (s.evidence.empty() || s.evidence.size() == s.points.size()),
+          "chart", "{}: {} points, {} intervals, {} kinds of evidence", s.name, s.points.size(), s.band.size(),
+          s.evidence.size());
+    for (const auto& [px, py] : s.points) {
+      x.add(s.name, px);
+      y.add(s.name, py);
+    }
+    for (const auto& [from, to] : s.band) {
+      y.add(s.name, from);
+      y.add(s.name, to);
+    }
+  }
+  x.settle(0);
+  y.settle(0.05);
   const std::vector<Evidence> kinds = shown_evidence(chart);
-  std::size_t names = 0, numbers = 0;
+  std::size_t names = 12;  // letters of the longest evidence
   for (const ChartSeries& s : chart.series) names = std::max(names, s.name.size());
-  for (const Evidence e : kinds)
-    names = std::max(names, std::string_view(evidence_names.at(static_cast<std::size_t>(e))).size());
   const std::vector<double> rows_at = y.marks(), columns_at = chart.x_ticks.empty() ? x.marks() : chart.x_ticks;
   const std::vector<std::string> row_texts = mark_texts(rows_at), column_texts = mark_texts(columns_at);
-  for (const std::string& text : row_texts) numbers = std::max(numbers, text.size());
   const auto rows = static_cast<double>(chart.series.size() + (kinds.empty() ? 0 : kinds.size() + 1));
   const double height = std::max(least_height, chart_top + row * (rows + 1));
-  const double left = 44 + letter * static_cast<double>(numbers);
-  const double right = left + chart_plot, base = height - bottom;
-  const double width = right + 60 + letter * static_cast<double>(std::max<std::size_t>(names, 10));
+  const double left = 100, right = left + chart_plot, base = height - bottom;
+  const double width = right + 60 + letter * static_cast<double>(names);
   x.place(left, right - 12);
   y.place(base, chart_top);
   Svg svg(width, height);
@@ -274,17 +231,15 @@ std::string chart_svg(const Chart& chart) {
   for (std::size_t i = chart.series.size(); i-- > 0;) {  // the first series is drawn last, on top
     const ChartSeries& s = chart.series[i];
     const std::string colour = s.colour.empty() ? palette(i) : s.colour;
-    const double middle = (static_cast<double>(chart.series.size()) - 1) / 2;
-    draw_series(svg, s, colour, x, y, chart.dodge && !s.dashed ? 4 * (static_cast<double>(i) - middle) : 0);
+    draw_series(svg, s, colour, x, y);
     at = chart_top + 10 + row * static_cast<double>(i);
-    if (s.band)
+    if (!s.band.empty())
       svg.area({{right + 14, at - 6}, {right + 36, at - 6}, {right + 36, at + 6}, {right + 14, at + 6}},
                fmt::format("fill=\"{}\" fill-opacity=\"0.15\"", colour));
     svg.lines({{right + 14, at}, {right + 36, at}},
               fmt::format("stroke=\"{}\" stroke-width=\"2\"{}", colour, s.dashed ? " stroke-dasharray=\"6 4\"" : ""));
     svg.text(right + 42, at + 4, s.name);
   }
-  svg.watermark(chart.watermark);
   return svg.finish();
 }
 

@@ -1,5 +1,6 @@
-// Charts as self-contained SVG: lines of several series on linear or logarithmic axes, with error bars, bands, and
-// marks by evidence. Also the helpers that draw.h shares.
+// Charts as self-contained SVG: lines of several series on logarithmic axes, with bands, and marks by evidence. Also
+// the helpers that draw.h shares. The pages of `trireme report` draw their charts by a script of their own
+// (tools/report/page.html).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,33 +17,27 @@ enum class Evidence : std::uint8_t { real, emulated, simulated, extrapolated };
 inline constexpr std::array evidence_names = {"real", "emulated", "simulated", "extrapolated"};  ///< by Evidence
 
 struct ChartSeries {
-  std::string name;                               ///< for the legend
-  std::vector<std::pair<double, double>> points;  ///< (x, y), ascending by x
-  bool dashed = false;                            ///< without marks, for reference lines
-  /// Lowest and highest y of each point: an error bar, or with `band` the area between them. Empty: none. NaN: none for
-  /// this point.
-  std::vector<std::pair<double, double>> intervals = {};
-  bool band = false;
-  std::vector<Evidence> evidence = {};  ///< of each point, explained in the legend. Empty: circles without a legend
+  std::string name;                                  ///< for the legend
+  std::vector<std::pair<double, double>> points;     ///< (x, y), ascending by x
+  bool dashed = false;                               ///< for reference lines
+  std::vector<std::pair<double, double>> band = {};  ///< lowest and highest y of each point; empty: none
+  std::vector<Evidence> evidence = {};  ///< of each point, explained in the legend; empty: a line without marks
   std::string colour = {};              ///< a CSS colour; "": the palette's, by the index of the series
 };
 
+/// Both axes are logarithmic, so all numbers must be above 0.
 struct Chart {
   std::string title, x, y;  ///< axis labels with units
   std::vector<ChartSeries> series;
-  bool log_x = false, log_y = false;  ///< logarithmic axes; all numbers must be above 0
-  bool from_zero = true;              ///< whether a linear y axis includes 0
-  std::vector<double> x_ticks = {};   ///< empty: chosen automatically
-  bool dodge = false;                 ///< shift series by some pixels, so that error bars do not overlap
-  std::string watermark = {};         ///< large text across the picture ("SYNTHETIC DATA")
+  std::vector<double> x_ticks = {};  ///< empty: chosen automatically
 };
 
 /// Colours that are distinguishable with colour blindness (Okabe and Ito, 2008), then others; repeats after the last.
 std::string palette(std::size_t);
 
 /// A picture of 440 pixels height, or more for a long legend. Hovering over a mark shows its numbers. Throws Error for
-/// numbers that are not finite or, on a logarithmic axis, not above 0. Throws Error if intervals or evidence have
-/// another number of elements than points.
+/// numbers that are not finite or not above 0. Throws Error if band or evidence have another number of elements than
+/// points.
 std::string chart_svg(const Chart&);
 /// Stacks several pictures of chart_svg() vertically.
 std::string stacked_svg(const std::vector<std::string>& pictures);
@@ -68,8 +63,6 @@ class Svg {
   void area(const std::vector<std::pair<double, double>>& points, const std::string& more);
   /// A mark: circle, square, triangle or diamond by evidence; filled with the colour only for real numbers.
   void mark(double x, double y, Evidence, const std::string& colour, const std::string& title);
-  /// Large, translucent, slanted text over the picture; nothing for an empty text.
-  void watermark(const std::string& text);
   std::string finish() { return text_ + "</svg>\n"; }
 
  private:

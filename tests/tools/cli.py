@@ -31,6 +31,7 @@ import zlib
 import unittests
 from unittests import statuses
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools"))   # for runs.py
 trireme, mpiexec, data = os.path.abspath(os.environ.get("TRIREME_EXE", sys.argv[1])), sys.argv[2], pathlib.Path(sys.argv[3])
 unmeasured = ["--run.predict", "false"]   # to measure the parts of a step takes longer than these runs do; cli_predict.py tests that
 short = ["mlp", "--optim.name", "sgd", "--optim.lr", "0.1", "--optim.schedule", "one_cycle", "--data.batch", "50", "--epochs", "2", *unmeasured]

@@ -4,7 +4,8 @@ doctor; each rank's log.
 TRIREME_FAULTS: how often each fault is tried on each transport, at random steps; without it once on one of them.
 """
 import contextlib
-import html.parser
+import csv
+import io
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ import unittest
 import xml.etree.ElementTree
 
 import cli
+import runs
 import unittests
 from cli import mpiexec, processes, run, trireme, unmeasured
 
@@ -388,7 +390,7 @@ class Monitor(cli.Case):
             self.assertEqual([line["key"] for line in last].count("run_start"), 1)
 
     def test_report(self):
-        """Pages of one run and of three, self-contained and well-formed, whatever the names and the damage."""
+        """Pages, JSON and CSV of one run, of three, and of a study, whatever the names and the damage; and pairs of runs."""
         names = ["plain", "<b>&amp;'", "stopped"]
         for name, more in zip(names, ([], ["--ranks", 2, "--run.profile", "10-12", "--run.predict", "true"], ["--run.max_steps", 7])):
             self.assertEqual(run("train", *words, "--run.dir", self.dir / name, *more).returncode, 0)
@@ -397,62 +399,74 @@ class Monitor(cli.Case):
             f.write('{"kind": "train", "st\n[]\nnull\n{"step": "x"}\n{"kind": "eval", "step": 3, "test_loss": 1e999}\n')
         (self.dir / "stopped" / "environment.json").write_text("[3")
 
-        class Page(html.parser.HTMLParser):
-            void = {"meta", "br", "line", "rect", "path", "circle", "polyline"}
+        def document(*paths):
+            """What a page draws: the same as --out .json, in a page that is XML and loads nothing."""
+            page, plain = self.dir / "page.html", self.dir / "page.json"
+            for out in page, plain:
+                got = run("report", *paths, "--out", out)
+                self.assertEqual((got.returncode, got.stdout), (0, f"{out}\n"), got.stderr)
+            tree = xml.etree.ElementTree.fromstring(page.read_text())
+            self.assertFalse({"src", "href", "onload"} & {name for tag in tree.iter() for name in tag.attrib})
+            self.assertEqual(json.loads(tree.find(".//script[@id='data']").text), json.loads(plain.read_text()))
+            return json.loads(plain.read_text())
 
-            def __init__(self, text):
-                super().__init__()
-                self.open, self.seen, self.text = [], [], ""
-                self.feed(text)
-
-            def handle_starttag(self, tag, attributes):
-                self.seen.append((tag, dict(attributes)))
-                if tag not in self.void:
-                    self.open.append(tag)
-
-            def handle_startendtag(self, tag, attributes):
-                self.seen.append((tag, dict(attributes)))
-
-            def handle_endtag(self, tag):
-                if tag not in self.void:
-                    assert self.open.pop() == tag, (tag, self.open)
-
-            def handle_data(self, data):
-                self.text += data
-
-        for shown in [names[:1], names]:
-            out = self.dir / "page.html"
-            got = run("report", *[self.dir / name for name in shown], "--out", out)
-            self.assertEqual((got.returncode, got.stdout), (0, f"{out}\n"), got.stderr)
-            page = Page(out.read_text())
-            self.assertEqual(page.open, [])
-            self.assertGreater(len([tag for tag, _ in page.seen if tag == "svg"]), 5)
-            self.assertFalse({"script", "b>"} & {tag for tag, _ in page.seen})
-            for tag, attributes in page.seen:
-                self.assertFalse({"src", "href", "onload", "xlink:href"} & attributes.keys(), (tag, attributes))
-            for name in shown:
-                self.assertIn(name, page.text)
-            xml.etree.ElementTree.fromstring(out.read_text())
-        for said in "Speed over ranks", "Accuracy at these ranks", "SYNTHETIC DATA", "A step of <b>", "lines of metrics.jsonl cannot be read", "environment.json", "trace.json cannot be read", "Where the time of traced steps went":
-            self.assertIn(said, page.text)
+        one = document(self.dir / "plain")
+        self.assertEqual((one["kind"], one["title"], len(one["rows"]), one["synthetic"]), ("runs", "plain", 1, True))
+        many = document(*[self.dir / name for name in names])
+        self.assertEqual([r["name"] for r in many["rows"]], names)
+        read = runs.load_run(self.dir / "plain")
+        for key in "test_top1", "test_loss", "images_per_s":
+            self.assertEqual(one["rows"][0]["last"][key], read["eval"][-1][key])
+            self.assertEqual(one["rows"][0]["curves"]["test"][key], [[line["step"], line[key]] for line in read["eval"]])
+        self.assertEqual(one["rows"][0]["settings"]["optim.lr"], read["config"]["optim"]["lr"])
+        self.assertEqual(one["rows"][0]["status"], read["result"]["status"])
+        profiled = many["rows"][1]
+        self.assertAlmostEqual(sum(percent for what, percent in profiled["budget"]), 100, delta=1)
+        self.assertEqual((profiled["traced_ranks"], {span[0] for span in profiled["traced_step"]}), (2, {0, 1}))
+        told = "\n".join(many["warnings"])
+        for said in "lines of metrics.jsonl cannot be read", "environment.json", "trace.json cannot be read":
+            self.assertIn(said, told)
+        rows = list(csv.DictReader(io.StringIO(self.out_of("report", *[self.dir / name for name in names], "--out", self.dir / "x.csv"))))
+        self.assertEqual([row["name"] for row in rows], names)
+        self.assertEqual(float(rows[0]["last.test_top1"]), read["eval"][-1]["test_top1"])
         self.refused(run("report", self.dir, "--out", self.dir / "x.html"), self.dir, kind="file")
         self.assertFalse((self.dir / "x.html").exists())
-        self.refused(run("report", self.dir / shown[0], "--out", self.dir / "x.csv"), "x.csv", ".html")
-        # Of a study: every picture of made-up data is stamped, and what cannot be kept is said.
+        self.refused(run("report", self.dir / names[0], "--out", self.dir / "x.xls"), "x.xls", ".csv")
+        # Of a study: what cannot be kept is said.
         study = self.dir / "study"
-        self.assertEqual(run("study", "run", "--ranks", "1,2", "--seeds", 1, "--target", 5, "--out", study, "--", "train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2).returncode, 0)
-        self.assertEqual(run("report", study, "--out", self.dir / "study.html").returncode, 0)
-        page = xml.etree.ElementTree.fromstring((self.dir / "study.html").read_text())
-        svg = "{http://www.w3.org/2000/svg}"
-        pictures = page.findall(f".//{svg}svg")
-        self.assertGreater(len(pictures), 2)
-        for picture in pictures:
-            self.assertIn("SYNTHETIC DATA", [text.text for text in picture.findall(f"{svg}text")])
-        text = "".join(page.itertext())
-        for said in "single run", "Weak scaling is missing", "the data are made up", "Last hash of the ledger", "1 (base)":
-            self.assertIn(said, text)
-        self.assertGreaterEqual(text.count("cannot be kept"), 3)
+        self.assertEqual(run("study", "run", "--ranks", "1,2", "--seeds", 2, "--target", 5, "--out", study, "--", "train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2).returncode, 0)
+        found = document(study)
+        self.assertEqual((found["kind"], found["synthetic"], found["question"]["target"], len(found["rows"])), ("study", True, 5, 4))
+        self.assertEqual({c["accuracy"]["level"] for c in found["cells"]}, {0.5})   # two runs
+        self.assertGreaterEqual(sum(rule["broken"] != "" for rule in found["rules"]), 3)
+        read = runs.load_study(study)
+        self.assertEqual(found["ledger"]["head"], read["ledger"][-1]["hash"])
+        self.assertEqual({(r["run"], r["status"]) for r in found["rows"]}, {(r["path"], r["status"]) for r in read["runs"]})
+        for row in found["rows"]:
+            other = next(r for r in read["runs"] if r["path"] == row["run"])
+            self.assertEqual((row["accuracy"], row["seed"], row["attempts"]), (other["run"]["eval"][-1]["test_top1"], other["run"]["config"]["seed"], other["attempts"]))
         self.refused(run("report", study, self.dir / "plain", "--out", self.dir / "x.html"), study)
+        # Pairs of runs by seed.
+        cells = [study / "runs" / name for name in ("serial", "strong-r2-data_parallel")]
+        got = run("report", "--compare", *cells)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertIn("2 pairs, of the seeds 1, 2", got.stdout)
+        self.assertIn("parallel.ranks 1 / 2", got.stdout)
+        values = [[runs.load_run(cell / f"seed_{s}")["eval"][-1]["test_loss"] for s in (1, 2)] for cell in cells]
+        row = next(line for line in got.stdout.splitlines() if line.startswith("last test_loss")).split()
+        self.assertAlmostEqual(float(row[2]), sum(values[0]) / 2, delta=1e-5)
+        self.assertAlmostEqual(float(row[3]), sum(values[1]) / 2, delta=1e-5)
+        self.assertEqual(row[-3:-1], ["50", "%"])
+        self.assertIn("no test", self.out_of("report", "--compare", cells[0] / "seed_1", cells[1]))
+        self.refused(run("report", "--compare", cells[0] / "seed_1", cells[1] / "seed_2"), "seed")
+        self.refused(run("report", "--compare", cells[0]), "--compare", 1)
+        self.refused(run("report", "--compare", cells[0], self.dir / "nowhere"), "nowhere", kind="file")
+
+    def out_of(self, *words):
+        """What a command prints, or writes to its --out."""
+        got = run(*words)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        return pathlib.Path(words[-1]).read_text() if "--out" in words else got.stdout
 
     def test_profile(self):
         """A trace of all ranks whose events nest, with flows, and a table that closes to the steps' time."""

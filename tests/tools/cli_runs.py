@@ -678,7 +678,7 @@ class Resume(Runs):
             self.refused(run("train", "--resume", "--run.dir", self.dir / "cut"), "metrics.jsonl", kind="file")
             got = run("report", self.dir / "cut", "--out", self.dir / "page.html")
             self.assertEqual(got.returncode, 0, got.stderr)
-            self.assertIn("metrics.jsonl cannot be read", (self.dir / "page.html").read_text())
+            self.assertIn("metrics.jsonl cannot be read", (self.dir / "page.html").read_text())   # among the document's warnings
         shutil.rmtree(self.dir / "cut/checkpoints")
         (self.dir / "cut/checkpoints").write_text("")   # root reads any folder: so it is none
         self.refused(run("eval", self.dir / "cut"), "cut/checkpoints", kind="file")

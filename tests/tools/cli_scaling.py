@@ -183,6 +183,9 @@ class Scaling(cli.Case):
         refused("--strategy", "zero(1)", "--strategy", "zero(1)", says=["zero(1)"])
         refused("--strategy", "zero(1)", "--ranks", "1", says=["zero(1)"])
         refused("--ranks", "1,x", says=["--ranks", "1,x"])
+        if os.cpu_count() > 1:   # the baseline would not have all cores
+            self.refused(run(*self.words(*ranks, train=small), env={"OMP_NUM_THREADS": "1"}), "OMP_NUM_THREADS=1", f"1 of {os.cpu_count()} cores")
+            self.assertFalse(self.out.exists())
         refused("--ranks", "0", says=["--ranks", "'0'"])
         refused("--scale_lr", says=["--scale_lr", "--weak"])
         refused("--seeds", 0, says=["--seeds"])

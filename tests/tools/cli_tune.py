@@ -14,9 +14,9 @@ import subprocess
 import sys
 import time
 import tomllib
-import xml.etree.ElementTree
 
 import cli
+import runs
 import unittests
 from cli import mpiexec, processes, run, trireme, unmeasured
 
@@ -173,13 +173,21 @@ class Tune(cli.Case):
         self.assertIn(f"best: trial {order[0]}, test_loss {losses[order[0]]:.6g}: ", got.stdout)
         shown = self.tune("report", self.out)
         self.assertEqual(shown.stdout, got.stdout)
-        page = self.dir / "page.html"
+        page = self.dir / "page.json"
+        read = runs.load_search(self.out)
+        self.assertEqual({t["id"]: t["values"][-1][1] for t in read["trials"]}, losses)
         for words in (["study", "report", self.out, "--out", page], ["report", self.out, "--out", page]):
             self.assertEqual(run(*words).returncode, 0)
-            text = page.read_text()
-            xml.etree.ElementTree.fromstring(text.split("\n", 1)[1])
-            for part in ("Learning curves", "Importance of settings", "What the best has cost", "Trials: their settings", "SYNTHETIC DATA", "optim.momentum", "epochs in all"):
-                self.assertIn(part, text)
+            found = json.loads(page.read_text())
+            self.assertEqual((found["kind"], found["synthetic"], found["best"], len(found["reports"])), ("search", True, order[0], 27))
+            self.assertEqual((found["question"]["objective"], found["question"]["lower_is_better"]), ("test_loss", True))
+            self.assertEqual([t["trial"] for t in found["rows"]], order)
+            for t in found["rows"]:
+                other = next(o for o in read["trials"] if o["id"] == t["trial"])
+                self.assertEqual(({k: str(v) for k, v in t["settings"].items()}, t["values"]), ({k: str(type(t["settings"][k])(v)) for k, v in other["settings"].items()}, other["values"]))
+                momentum = [p["name"] for p in found["question"]["parameters"]].index("optim.momentum")
+                self.assertEqual(t["places"][momentum] is None, t["settings"]["optim.name"] == "adam")
+            self.assertEqual((found["importance"]["epoch"], found["importance"]["trials"], len(found["importance"]["shares"])), (3, 9, len(found["question"]["parameters"])))
             page.unlink()
 
     def test_the_test_set_chooses_nothing(self):

@@ -88,7 +88,10 @@ constexpr std::pair<const char*, const char*> examples[] = {
      "  trireme doctor\n"
      "  mpiexec -n 4 trireme doctor\n"
      "  trireme doctor --live runs/a"},
-    {"report", "  trireme report runs/a runs/b --out report.html"},
+    {"report",
+     "  trireme report runs/a runs/b --out report.html\n"
+     "  trireme report study --out runs.csv\n"
+     "  trireme report --compare study/runs/serial study/runs/strong-r2-data_parallel"},
     {"info",
      "  trireme info\n"
      "  trireme info --env\n"
@@ -257,10 +260,14 @@ void CommandLine::doctor() {
 
 void CommandLine::report() {
   CLI::App& command =
-      add("report", machine, "write an HTML page of one run, of several runs side by side, or of a scaling study",
-          [this] { return report_command(runs_, page_); });
-  command.add_option("runs", runs_, "run directories, or the directory of a study")->required()->type_name("RUN");
-  command.add_option("--out", page_, "HTML file to write (default: report.html)")->type_name("FILE");
+      add("report", machine, "write a page of one run, of several runs, of a scaling study, or of a search",
+          [this] { return compare_ ? compare_command(runs_) : report_command(runs_, page_); });
+  command.add_option("runs", runs_, "run directories, or the directory of a study or search")
+      ->required()
+      ->type_name("RUN");
+  command.add_option("--out", page_, "page to write, or .json or .csv (default: report.html)")->type_name("FILE");
+  command.add_flag("--compare", compare_,
+                   "test the difference of two runs, or of two folders of runs, paired by seed; prints a table");
 }
 
 void CommandLine::eval() {

@@ -85,6 +85,7 @@ class CommandLine {
   StudyCommand study_;
   std::vector<std::string> runs_;
   std::string page_ = "report.html";
+  bool compare_ = false;
 };
 
 }  // namespace trireme

@@ -160,6 +160,7 @@ void add_options(CLI::App&, StudyCommand&);
 int study_command(const StudyCommand&);
 /// Writes an HTML page of the run directories.
 int report_command(const std::vector<std::string>& runs, const std::string& to);
+int compare_command(const std::vector<std::string>& two);
 /// Supervises a training (supervise()). Throws OptionError if a training would not accept the words.
 int launch_command(LaunchCommand);
 /// Settings of the training that is given after the -- of another command: "train", "mnist_cnn", "--epochs", ... Throws

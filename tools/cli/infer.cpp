@@ -18,7 +18,6 @@
 #include "framework/ops/ops.h"
 #include "tools/cli/infer_plan.h"
 #include "tools/cli/signals.h"
-#include "tools/report/study_charts.h"
 #include "tools/training/console.h"
 
 namespace trireme {

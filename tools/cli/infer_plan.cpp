@@ -12,7 +12,6 @@
 #include "kernels/core/runtime.h"
 #include "kernels/cpu/arena.h"
 #include "parallel/comm/transport/launcher.h"
-#include "tools/report/study_charts.h"
 #include "tools/training/cluster_file.h"
 
 namespace trireme {
@@ -49,6 +48,12 @@ double memory_of(const InferCommand& c, int ranks) {
   constexpr double threads = 20 * 1048576;  // the process's own: the stack of the thread for signals, heaps
   const double left = static_cast<double>(addresses_left()) - threads;
   return std::min(most, 0.48 * std::max(1.0, left) / (launched ? 1 : ranks));  // ranks' threads map more, too
+}
+
+std::string seconds_text(double v) {
+  return v < 120    ? fmt::format("{:.3g} s", v)
+         : v < 7200 ? fmt::format("{:.3g} min", v / 60)
+                    : fmt::format("{:.3g} h", v / 3600);
 }
 
 std::string shape_text(const Extents& e, int axes) {

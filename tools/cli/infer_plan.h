@@ -28,5 +28,6 @@ void sort_by(std::vector<InferencePlan>&, const PlanRates&);
 void print_plans(const InferenceSubject&, const std::vector<InferencePlan>&, double memory, const PlanRates&, Console&);
 
 std::string shape_text(const Extents&, int axes);  ///< "16 x 64 x 64"
+std::string seconds_text(double);                  ///< "1.4 s", "3.2 min", "5 h"
 
 }  // namespace trireme

@@ -275,14 +275,13 @@ std::string words_of(const Scaling& scaling) {
 }
 
 Chart chart_of(const Scaling& scaling, const std::string& title) {
-  ChartSeries predicted{.name = "predicted, with its error band", .points = {}, .band = true},
-      ideal{"in proportion", {}, true}, limit{"Amdahl's limit", {}, true},
-      real{.name = "measured", .points = {}, .colour = palette(3)};
+  ChartSeries predicted{.name = "predicted, with its error band", .points = {}}, ideal{"in proportion", {}, true},
+      limit{"Amdahl's limit", {}, true}, real{.name = "measured", .points = {}, .colour = palette(3)};
   const ScalingPoint& first = scaling.points.front();
   for (const ScalingPoint& p : scaling.points) {
     const double rate = p.per_second();
     predicted.points.emplace_back(p.ranks, rate);
-    predicted.intervals.emplace_back(rate / (1 + p.basis.band), rate / (1 - p.basis.band));
+    predicted.band.emplace_back(rate / (1 + p.basis.band), rate / (1 - p.basis.band));
     predicted.evidence.push_back(p.basis.evidence());
     ideal.points.emplace_back(p.ranks, first.per_second() * p.ranks / first.ranks);
     if (!p.measured) continue;
@@ -300,9 +299,7 @@ Chart chart_of(const Scaling& scaling, const std::string& title) {
   Chart chart{.title = title + (scaling.strong ? ", strong scaling" : ", weak scaling"),
               .x = "ranks",
               .y = "samples per second",
-              .series = {predicted, ideal},
-              .log_x = true,
-              .log_y = true};
+              .series = {predicted, ideal}};
   if (scaling.points.size() <= 12)
     for (const ScalingPoint& p : scaling.points) chart.x_ticks.push_back(p.ranks);
   if (!limit.points.empty()) chart.series.push_back(limit);

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "framework/io/file.h"
 #include "kernels/core/text.h"
@@ -85,6 +87,13 @@ TuneQuestion asked_cells(const StudyCommand& c, const StudyOptions& file, const 
   if (!settings.run.replay.empty()) refuse_study("run.replay repeats one run, but a study has many; leave it out");
   if (study.mpi && run_quietly({"mpiexec", "--version"}) != 0)
     refuse_study("--mpi needs mpiexec in PATH; install MPI, or leave out --mpi");
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  const char* limit = std::getenv("OMP_NUM_THREADS");
+  if (int given = 0; limit && parse_number(limit, given) && given < cores)
+    refuse_study(fmt::format(
+        "OMP_NUM_THREADS={} limits the serial run, the baseline, to {} of {} cores; unset it, and limit the "
+        "ranks with --parallel.threads",
+        given, given, cores));
   cells = cells_of(study, settings);
   for (const PlannedCell& cell : cells) check_plan(cell);
   return question_of(parse_study(to_toml(study, settings, cells), study_file));
@@ -180,7 +189,9 @@ void add_options(CLI::App& command, StudyCommand& s) {
                   "run: TOML file of settings with a scaling study [study], or a search [space] and [tune]; report: "
                   "folder of a study")
       ->type_name("FILE");
-  command.add_option("--out", s.out, "folder of the study; an existing study is continued (report: page to write)")
+  command
+      .add_option("--out", s.out,
+                  "folder of the study; an existing study is continued (report: .html, .json or .csv to write)")
       ->type_name("DIR");
   command.add_option("--ranks", s.ranks, "numbers of ranks, 1,2,4; a serial run on one rank is always included")
       ->type_name("LIST");

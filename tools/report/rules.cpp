@@ -8,8 +8,6 @@
 #include <set>
 
 #include "kernels/core/text.h"
-#include "tools/report/page.h"
-#include "tools/report/study_charts.h"
 
 namespace trireme {
 namespace {
@@ -91,9 +89,9 @@ void operations(const StudyData& study, Rule& r) {
   if (!study.facts || !(study.facts->forward_flops > 0))
     r.broken = "operations of this model were not counted";
   else
-    r.told = fmt::format("{} forward and {} for training per sample, in {}.",
-                         number(study.facts->forward_flops / 1e6, " MFLOP"),
-                         number(3 * study.facts->forward_flops / 1e6, " MFLOP"), study.setting("dtype"));
+    r.told =
+        fmt::format("{:.4g} MFLOP forward and {:.4g} MFLOP for training per sample, in {}.",
+                    study.facts->forward_flops / 1e6, 3 * study.facts->forward_flops / 1e6, study.setting("dtype"));
 }
 
 void one_configuration(const StudyData& study, Rule& r) {
@@ -167,106 +165,69 @@ void baseline(const StudyData& study, Rule& r) {
 }  // namespace
 
 std::vector<Rule> rules_of(const StudyData& study) {
-  std::vector<Rule> rules{
-      {.way = "Ignore accuracy when scaling up",
-       .measure = "A speed-up is shown only next to the accuracy at the same ranks; if a run of a strategy "
-                  "has none, none of "
-                  "its speed-ups is."},
-      {.way = "Do not report test accuracy",
-       .measure = "Accuracy is always that of the held-out set; samples are hashed to find test samples in "
-                  "the training set."},
-      {.way = "Do not report all training runs needed",
-       .measure = "Every start of a run is in ledger.jsonl, a chain of hashes that is verified here: tried, failed, "
-                  "interrupted, hours."},
-      {.way = "Compare outdated hardware with special-purpose hardware",
-       .measure = "The device is named; a baseline of another host, processor or library is flagged."},
-      {.way = "Show only kernels or subsets when scaling",
-       .measure = "The only units are whole steps and whole runs in wall time; parts of a step are not shown."},
-      {.way = "Do not consider input and output",
-       .measure = "Time to accuracy starts with the process, before data is opened; steps include waiting for data, "
-                  "whose share is shown; "
-                  "pictures of made-up data are stamped."},
-      {.way = "Report highest operation numbers",
-       .measure = "Operations are counted by one rule: a multiplication and an addition are two; convolutions and "
-                  "products, one per "
-                  "result of other operations; backward is two forwards; the precision is shown next to them."},
-      {.way = "Show speed with one set of options and accuracy with another",
-       .measure =
-           "Each run has one configuration hash for speed and accuracy; one that differs from its cell's is left out."},
-      {.way = "Train on unreasonably large inputs",
-       .measure = "Input size, its changes and the local batch are shown in the header and the table."},
-      {.way = "Run training just for the right time",
-       .measure =
-           "The target is fixed in study.toml before the first run; the full curve, last, best and first crossing "
-           "are shown, "
-           "failures count as never, fewer than five runs are pointed out."},
-      {.way = "Choose minibatch sizes for fun and profit",
-       .measure = "Weak and strong scaling are both drawn, or the missing one is named; the axis says which; epochs to "
-                  "the target are shown "
-                  "next to each batch."},
-      {.way = "Select carefully how to compare to the state of the art",
-       .measure = "Speed-ups are over the best serial run; those over the best single-device run have a column of "
-                  "their own."}};
-  using Check = void (*)(const StudyData&, Rule&);
-  constexpr Check checks[] = {
-      accuracy_beside_speed, held_out,   ledger,       same_machine,  nullptr, whole_data, operations,
-      one_configuration,     input_size, fixed_target, both_scalings, baseline};
-  for (std::size_t i = 0; i < rules.size(); ++i)
-    if (checks[i]) checks[i](study, rules[i]);
+  constexpr std::pair<const char*, void (*)(const StudyData&, Rule&)> all[] = {
+      {"Ignore accuracy when scaling up", accuracy_beside_speed},
+      {"Do not report test accuracy", held_out},
+      {"Do not report all training runs needed", ledger},
+      {"Compare outdated hardware with special-purpose hardware", same_machine},
+      {"Show only kernels or subsets when scaling", nullptr},
+      {"Do not consider input and output", whole_data},
+      {"Report highest operation numbers", operations},
+      {"Show speed with one set of options and accuracy with another", one_configuration},
+      {"Train on unreasonably large inputs", input_size},
+      {"Run training just for the right time", fixed_target},
+      {"Choose minibatch sizes for fun and profit", both_scalings},
+      {"Select carefully how to compare to the state of the art", baseline}};
+  std::vector<Rule> rules;
+  for (const auto& [way, apply] : all) {
+    rules.push_back({.way = way});
+    if (apply) apply(study, rules.back());
+  }
   return rules;
 }
 
 std::vector<std::string> limits_of(const StudyData& study) {
   std::vector<std::string> limits;
+  const auto say = [&](bool holds, const std::string& sentence) {
+    if (holds) limits.push_back(sentence);
+  };
   const StudyOptions& o = study.result.question.options;
-  int least = std::numeric_limits<int>::max();
-  int most_ranks = 1;
+  int least = study.cells.empty() ? 0 : std::numeric_limits<int>::max(), most_ranks = 1;
   double coverage = 1;
   for (const CellData& c : study.cells) {
     least = std::min(least, c.result.finished);
     most_ranks = std::max(most_ranks, c.cell().ranks);
     if (c.has_finished()) coverage = std::min(coverage, c.step.interval.coverage);
   }
-  if (study.cells.empty()) least = 0;
-  if (least < 5)
-    limits.push_back(least == 1   ? "Some cells have a single run, so the spread between runs is unknown."
-                     : least == 0 ? "Some cells have no finished run."
-                                  : fmt::format("Some cells have {} runs, fewer than five.", least));
-  if (coverage < 0.95)
-    limits.push_back(
-        fmt::format("Intervals of so few runs go from the least to the most; the narrowest evidence holds the median "
-                    "with {:.1f} %, not 95 %.",
-                    100 * coverage));
-  limits.emplace_back("Intervals of speed-ups are quotients of both medians' intervals, wider than 95 % would ask.");
-  limits.emplace_back(
-      "Learning rate, schedule and other settings are the same in all cells, and were not tuned for each.");
-  if (o.weak && !o.scale_lr)
-    limits.emplace_back("Weak scaling keeps the learning rate although the batch grows (--scale_lr is off).");
-  if (std::string others = others_text(study.result); !others.empty()) {
-    others[0] = 'O';
-    limits.push_back(others + (study.result.most_others > 0.1 ? ": times are longer than on a machine alone." : "."));
-  }
-  if (study.facts && study.facts->cores > 0) {
-    if (most_ranks > study.facts->cores)
-      limits.push_back(fmt::format(
-          "Up to {} ranks share {} cores: their speed-ups say what the strategy costs, not what {} devices would give.",
-          most_ranks, study.facts->cores, most_ranks));
-    limits.push_back(fmt::format(
-        "Load of the machine before the first run: {:.1f} on {} cores{}.", study.facts->load, study.facts->cores,
-        study.facts->load > 0.5 ? ": others used it, and times are longer than on a machine alone" : ""));
-  } else {
-    limits.emplace_back("Cores and load of the machine were not noted: it is not known whether others used it.");
-  }
-  const bool all_cores = !study.facts || serial_threads(study) == 0 || serial_threads(study) >= study.facts->cores;
-  if (study.setting("parallel.threads") == "0" && all_cores)
-    limits.emplace_back("A serial run has all cores (parallel.threads is 0): ranks on the same host divide the cores.");
-  if (!o.mpi) limits.emplace_back("Ranks are threads of one process on one host: no network was used.");
-  if (const std::string less = study.reduction(); !less.empty())
-    limits.push_back("Reduced data:" + less.substr(1) + ".");
-  limits.push_back(
-      fmt::format("One model ({}), one data set ({}), one host; file caches were not cleared between runs.",
-                  study.setting("model"), study.setting("data.name")));
-  limits.emplace_back("No price, power or energy was measured.");
+  say(least == 0, "Some cells have no finished run.");
+  say(least == 1, "Some cells have a single run, so the spread between runs is unknown.");
+  say(least > 1 && least < 5, fmt::format("Some cells have {} runs, fewer than five.", least));
+  say(coverage < 0.95, fmt::format("Intervals of so few runs go from the least to the most; the narrowest evidence "
+                                   "holds the median with {:.1f} %, not 95 %.",
+                                   100 * coverage));
+  say(true,
+      "Intervals of speed-ups are quotients of both medians' intervals; their level is at least the product of both.");
+  say(true, "Learning rate, schedule and other settings are the same in all cells, and were not tuned for each.");
+  say(o.weak && !o.scale_lr, "Weak scaling keeps the learning rate although the batch grows (--scale_lr is off).");
+  const std::string others = others_text(study.result);
+  say(!others.empty(), "O" + others.substr(others.empty() ? 0 : 1) +
+                           (study.result.most_others > 0.1 ? ": times are longer than on a machine alone." : "."));
+  const int cores = study.facts ? study.facts->cores : 0, threads = serial_threads(study);
+  const double load = study.facts ? study.facts->load : 0;
+  say(cores > 0 && most_ranks > cores,
+      fmt::format("Up to {} ranks share {} cores: their speed-ups say what the strategy "
+                  "costs, not what {} devices would give.",
+                  most_ranks, cores, most_ranks));
+  say(cores > 0, fmt::format("Load of the machine before the first run: {:.1f} on {} cores{}.", load, cores,
+                             load > 0.5 ? ": others used it, and times are longer than on a machine alone" : ""));
+  say(cores == 0, "Cores and load of the machine were not noted: it is not known whether others used it.");
+  say(study.setting("parallel.threads") == "0" && (threads == 0 || threads >= cores),
+      "A serial run has all cores (parallel.threads is 0): ranks on the same host divide the cores.");
+  say(!o.mpi, "Ranks are threads of one process on one host: no network was used.");
+  say(!study.reduction().empty(), "Reduced data:" + study.reduction().substr(study.reduction().empty() ? 0 : 1) + ".");
+  say(true, fmt::format("One model ({}), one data set ({}), one host; file caches were not cleared between runs.",
+                        study.setting("model"), study.setting("data.name")));
+  say(true, "No price, power or energy was measured.");
   return limits;
 }
 

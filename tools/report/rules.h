@@ -9,10 +9,9 @@
 namespace trireme {
 
 struct Rule {
-  const char* way = "";      ///< to fool the masses
-  const char* measure = "";  ///< what every page does against it
-  std::string broken = {};   ///< why the measure does not hold here; "": it holds
-  std::string told = {};     ///< details: what was left out, what was found
+  const char* way = "";     ///< to fool the masses; page.html has what it does against each
+  std::string broken = {};  ///< why the measure does not hold here; "": it holds
+  std::string told = {};    ///< details: what was left out, what was found
 };
 /// All twelve rules, in the order of the paper.
 std::vector<Rule> rules_of(const StudyData&);

@@ -122,4 +122,24 @@ RunData read_run(const std::string& path) {
   return run;
 }
 
+std::string told(const std::map<std::string, std::string>& all, const std::string& key) {
+  const auto at = all.find(key);
+  std::string text = at == all.end() ? "–" : at->second;
+  if (text.size() > 1 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
+  return text;
+}
+std::string data_of(const RunData& r) {
+  return r.environment.contains("data") ? told(r.environment, "data") : told(r.settings, "data.name");
+}
+bool is_synthetic(const RunData& r) { return told(r.settings, "data.name") == "synthetic"; }
+
+const Points* find(const std::map<std::string, Points>& all, const std::string& key) {
+  const auto at = all.find(key);
+  return at == all.end() || at->second.empty() ? nullptr : &at->second;
+}
+double last_of(const RunData& run, const std::string& key) {
+  const Points* p = find(run.test, key);
+  return p ? p->back().second : NAN;
+}
+
 }  // namespace trireme

@@ -28,5 +28,13 @@ struct RunData {
 
 /// Throws Error if path is not a run directory.
 RunData read_run(const std::string& path);
+/// A value of the settings or the environment without quotes; "–" if it is missing.
+std::string told(const std::map<std::string, std::string>& all, const std::string& key);
+/// The run's data; for old run directories without a record of the data, the setting data.name.
+std::string data_of(const RunData&);
+bool is_synthetic(const RunData&);
+/// Null if the key is missing.
+const Points* find(const std::map<std::string, Points>& all, const std::string& key);
+double last_of(const RunData&, const std::string& key);  ///< value of the last evaluation; NaN if there is none
 
 }  // namespace trireme

@@ -11,7 +11,6 @@
 
 #include "kernels/core/text.h"
 #include "parallel/comm/world/rank_grid.h"
-#include "tools/report/page.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -176,17 +175,19 @@ void compare(StudyData& study) {
   }
 }
 
-/// Least squares of one line through (1, 1) to the cells' speed-ups; `of` selects median, low or high end.
+/// Least squares of one line through (1, 1) to the cells' speed-ups; `of` selects median, low or high end. NaN if a
+/// median is below 1: then no law of a serial share describes the cells.
 double share_of(const StudyData& study, const Family& f, const std::function<double(const Median&)>& of) {
   double top = 0, bottom = 0;
   for (const std::size_t i : f.cells) {
     const double p = study.cells[i].cell().ranks, s = of(study.cells[i].step_speedup);
+    if (study.cells[i].step_speedup.value < 1) return unknown;
     if (p < 2 || !(s > 0) || std::isinf(s)) continue;
     const double y = f.weak ? p - s : 1 / s - 1 / p, x = f.weak ? p - 1 : 1 - 1 / p;
     top += y * x;
     bottom += x * x;
   }
-  return bottom > 0 ? std::clamp(top / bottom, 0.0, 1.0) : unknown;
+  return bottom > 0 ? top / bottom : unknown;
 }
 
 }  // namespace
@@ -203,7 +204,7 @@ Median ratio(const Median& base, const Median& x) {
       std::isfinite(base.interval.high) && x.interval.low > 0 ? base.interval.high / x.interval.low : never;
   return {base.value / x.value,
           {std::isfinite(x.interval.high) ? base.interval.low / x.interval.high : 0, high,
-           std::min(base.interval.coverage, x.interval.coverage)}};
+           base.interval.coverage * x.interval.coverage}};
 }
 
 std::string StudyData::setting(const std::string& key) const { return told(result.question.settings, key); }
@@ -234,10 +235,13 @@ StudyData read_study_data(const std::string& directory) {
   find_baselines(study);
   withhold(study);
   compare(study);
-  for (Family& f : study.families)
-    f.serial_share = {share_of(study, f, [](const Median& m) { return m.value; }),
-                      {share_of(study, f, [](const Median& m) { return m.interval.high; }),
-                       share_of(study, f, [](const Median& m) { return m.interval.low; }), 0}};
+  for (Family& f : study.families) {
+    const double share = share_of(study, f, [](const Median& m) { return m.value; });
+    if (!(share >= 0 && share <= 1)) continue;  // no share fits
+    f.serial_share = {share,
+                      {std::clamp(share_of(study, f, [](const Median& m) { return m.interval.high; }), 0.0, 1.0),
+                       std::clamp(share_of(study, f, [](const Median& m) { return m.interval.low; }), 0.0, 1.0), 0}};
+  }
   return study;
 }
 

@@ -17,8 +17,8 @@ struct Median {
   MedianInterval interval = {unknown, unknown, 0};
 };
 Median median_with_interval(const std::vector<double>&);  ///< of the known values
-/// base / x of medians. The interval is formed from the extremes of both intervals, so it is wider than a 95 %
-/// interval. NaN if a median is not finite.
+/// base / x of medians. The interval is formed from the extremes of both intervals, so its level is at least the
+/// product of their levels (the runs are independent). NaN if a median is not finite.
 Median ratio(const Median& base, const Median& x);
 
 struct CellData {
@@ -45,7 +45,7 @@ struct Family {
   std::vector<std::size_t> cells = {};  ///< indices into StudyData::cells
   /// Serial share by Amdahl's law (strong: T(P) / T(1) = f + (1 - f) / P) or Gustafson's (weak: S = P - f (P - 1)).
   /// Fitted by least squares to measured medians, and to both ends of their intervals. NaN without a cell other than
-  /// the serial one.
+  /// the serial one, if a speed-up is below 1, and if no share in [0, 1] fits.
   Median serial_share = {};
 };
 

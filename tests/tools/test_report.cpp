@@ -1,6 +1,6 @@
-// The page of a study, of studies made up at random: no speed-up without the accuracy at the same ranks, what is made
-// up is stamped, few runs are named, and what does not hold (the ledger, a configuration) stands on the page.
-#include "tools/report/study_page.h"
+// Reports of studies made up at random: no speed-up without the accuracy at the same ranks, few runs are named, and
+// what does not hold (the ledger, a configuration) is in the document; the page is whole; runs are compared by pairs.
+#include "tools/report/report_json.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,10 +13,10 @@
 #include "framework/io/json.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
+#include "tools/report/compare.h"
 #include "tools/report/rules.h"
-#include "tools/report/run_pictures.h"
 
-namespace test_study_page {
+namespace test_report {
 
 using namespace trireme;
 using namespace trireme::test;
@@ -118,17 +118,15 @@ std::size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-/// What does not nest, or is no XML; "": all is well.
+/// What does not nest, or is no XML; "": all is well. Scripts and styles are skipped if they are CDATA or plain.
 std::string xml_fault(const std::string& page) {
   std::vector<std::string> open;
   for (std::size_t at = 0; at < page.size(); ++at) {
     const auto c = static_cast<unsigned char>(page[at]);
     if (c < 32 && c != '\n' && c != '\t') return fmt::format("a control character at {}", at);
-    if (c == '&') {
-      const std::string name = page.substr(at + 1, page.find(';', at) - at - 1);
-      if (name != "amp" && name != "lt" && name != "gt" && name != "quot") return "entity " + name;
-    }
-    if (c != '<' || page.compare(at, 9, "<!DOCTYPE") == 0) continue;
+    if (c == '&') return "an entity";
+    if (page.compare(at, 9, "<![CDATA[") == 0) at = page.find("]]>", at);
+    if (page[at] != '<' || page.compare(at, 9, "<!DOCTYPE") == 0) continue;
     const std::size_t end = page.find('>', at);
     const std::string tag = page.substr(at + 1, end - at - 1), name = tag.substr(0, tag.find_first_of(" /", 1));
     if (count(tag, "\"") % 2 != 0 || tag.find('<') != tag.npos) return "tag " + tag;
@@ -144,51 +142,26 @@ std::string xml_fault(const std::string& page) {
   return open.empty() ? "" : open.back() + " is left open";
 }
 
-/// The cells of each row of each table, without tags.
-std::vector<std::vector<std::vector<std::string>>> tables_of(const std::string& page) {
-  std::vector<std::vector<std::vector<std::string>>> tables;
-  bool inside = false;
-  for (std::size_t at = 0; at < page.size(); ++at) {
-    if (page.compare(at, 6, "<table") == 0) tables.emplace_back();
-    if (page.compare(at, 4, "<tr>") == 0) tables.back().emplace_back();
-    if (page.compare(at, 4, "<td>") == 0 || page.compare(at, 4, "<th>") == 0) {
-      tables.back().back().emplace_back();
-      inside = true;
-    }
-    if (page.compare(at, 5, "</td>") == 0 || page.compare(at, 5, "</th>") == 0) inside = false;
-    if (page[at] == '<')
-      at = page.find('>', at);
-    else if (inside)
-      tables.back().back().back() += page[at];
-  }
-  return tables;
+/// The document inside of a page.
+Json inside(const std::string& page) {
+  const std::string begin = "<script id=\"data\" type=\"application/json\">";
+  const std::size_t at = page.find(begin) + begin.size();
+  return parse_json(page.substr(at, page.find("</script>", at) - at));
 }
 
-bool has_digit(const std::string& text) { return text.find_first_of("0123456789") != text.npos; }
-
-/// Rows with speed-ups of which accuracy is not there; and how many rows have a speed-up over the best serial run.
-std::pair<int, int> speedups(const std::string& page) {
+/// Cells with speed-ups but without accuracy; and speed-ups in all.
+std::pair<int, int> speedups(const Json& study) {
   int without = 0, with = 0;
-  for (const auto& table : tables_of(page)) {
-    std::vector<std::size_t> speed;
-    std::size_t accuracy = 0;
-    for (std::size_t i = 0; i < table[0].size(); ++i) {
-      if (table[0][i].find("speed-up") != std::string::npos || table[0][i].starts_with("over the best"))
-        speed.push_back(i);
-      if (table[0][i].find("accuracy") != std::string::npos) accuracy = i;
+  for (const Json& c : study["cells"])
+    for (const char* key : {"step_speedup", "time_speedup", "device_speedup"}) {
+      const bool shown = c[key]["value"].is_number() && std::isfinite(c[key]["value"].get<double>());
+      with += shown;
+      without += shown && !(c["accuracy"]["value"].is_number() && c["accuracy"]["value"].get<double>() > 0);
     }
-    if (speed.empty()) continue;
-    REQUIRE(accuracy > 0);
-    for (std::size_t r = 1; r < table.size(); ++r)
-      for (const std::size_t i : speed) {
-        without += has_digit(table[r][i]) && !has_digit(table[r][accuracy]);
-        with += has_digit(table[r][i]);
-      }
-  }
   return {without, with};
 }
 
-std::string page_of(const std::string& path) { return study_page(read_study_data(path)); }
+Json json_at(const std::string& path) { return json_of(read_study_data(path)); }
 
 void remove_accuracy(const std::string& run) {
   std::string text = slurp(run + "/metrics.jsonl");
@@ -198,7 +171,7 @@ void remove_accuracy(const std::string& run) {
 
 }  // namespace
 
-TEST_CASE("pages of made-up studies are whole, and show no speed-up without accuracy") {
+TEST_CASE("documents of made-up studies are whole, and have no speed-up without accuracy") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -208,25 +181,43 @@ TEST_CASE("pages of made-up studies are whole, and show no speed-up without accu
     for (const std::string& run : made.finished)
       if (random() % 8 == 0) remove_accuracy(there / run);
     const StudyData study = read_study_data(there.path());
-    const std::string page = study_page(study);
+    const Json j = json_of(study);
+    const std::string page = report_page(j);
     CHECK(xml_fault(page) == "");
-    CHECK(speedups(page).first == 0);
-    CHECK(page.find("<script") == page.npos);
+    CHECK(inside(page) == parse_json(json_text(j, NotUtf8::replaced)));
+    CHECK(page.find("src=") == page.npos);
+    CHECK(speedups(j).first == 0);
     int least = 1000;
     for (const CellData& c : study.cells) least = std::min(least, c.result.finished);
-    const bool few = page.find("single run") != page.npos || page.find("fewer than five.") != page.npos ||
-                     page.find("no finished run") != page.npos;
+    const std::string limits = json_text(j["limits"]);
+    const bool few = limits.find("single run") != limits.npos || limits.find("fewer than five.") != limits.npos ||
+                     limits.find("no finished run") != limits.npos;
     CHECK(few == (least < 5));
-    const bool made_up = made.settings.data.name == "synthetic";
-    CHECK(count(page, ">SYNTHETIC DATA</text>") == (made_up ? count(page, "<svg ") : 0));
+    CHECK(j["synthetic"] == (made.settings.data.name == "synthetic"));
     const std::string less = fmt::format(" the first {} training samples only", made.settings.data.limit);
-    CHECK(count(page, less) == (made.settings.data.limit > 0 ? 2 : 0));  // in the headline and among the limits
-    const bool missing = page.find("scaling is missing") != page.npos;
-    CHECK(missing == !(made.options.weak && made.options.strong));
-    CHECK(!rules_of(study).empty());
-    CHECK((page.find("Time to accuracy</h2>") != page.npos) == (made.options.target > 0));
-    CHECK(page.find(study.result.ledger_head) != page.npos);
-    CHECK((page.find("&amp; &lt;broke&gt;") != page.npos) == (study.result.totals.failed > 0));
+    CHECK((j["reduction"].get<std::string>().find(less) != less.npos) == (made.settings.data.limit > 0));
+    CHECK(j["question"]["weak"] == made.options.weak);
+    CHECK(j["question"]["target"] == made.options.target);
+    CHECK(j["rules"].size() == 12);
+    CHECK(j["ledger"]["head"] == study.result.ledger_head);
+    CHECK((json_text(j["not_finished"]).find("& <broke>") != std::string::npos) == (study.result.totals.failed > 0));
+    CHECK(j["rows"].size() == made.cells.size() * static_cast<std::size_t>(made.options.seeds));
+    std::size_t finished = 0;
+    for (const Json& row : j["rows"]) {
+      finished += row["status"] == "finished";
+      CHECK(row["to_target"].is_null() == (made.options.target == 0));
+      if (row["status"] == "finished") CHECK(row["environment"]["processors"] == "made <up> & more");
+    }
+    CHECK(finished == made.finished.size());
+    for (const Json& c : j["cells"]) {
+      const int runs = c["finished"].get<int>();
+      if (c["withheld"] != "" || runs == 0 || runs > 5) continue;
+      CHECK(c["accuracy"]["level"].get<double>() == Approx(1 - std::pow(2.0, 1 - runs)));
+      CHECK(c["step"]["level"] == c["accuracy"]["level"]);
+    }
+    const std::string table = report_csv(j);
+    CHECK(count(table, "\n") == j["rows"].size() + 1);
+    CHECK(table.starts_with("run,cell,strategy,scaling,mesh,ranks,batch,seed,status,why,"));
   }
 }
 
@@ -240,14 +231,11 @@ TEST_CASE("a run without accuracy takes the speed-ups of its strategy with it, a
     const std::string run = made.finished[random() % made.finished.size()];
     remove_accuracy(there / run);
     const StudyData after = read_study_data(there.path());
-    const std::string page = study_page(after);
-    CHECK(page.find(run + " has no accuracy on the held-out set") != page.npos);
-    CHECK(speedups(page).second < speedups(study_page(before)).second);
+    const Json j = json_of(after);
+    CHECK_THAT(json_text(j["cells"]), mentions(run + " has no accuracy on the held-out set"));
+    CHECK(speedups(j).second < speedups(json_of(before)).second);
     const bool baseline = run.starts_with("runs/serial");
-    if (baseline) {
-      CHECK(speedups(page).second == 0);
-      CHECK(page.find("whole steps, waiting") == page.npos);
-    }
+    if (baseline) CHECK(speedups(j).second == 0);
     for (const Family& f : after.families) {
       const bool hit = std::ranges::any_of(
           f.cells, [&](std::size_t c) { return run.starts_with("runs/" + after.cells[c].cell().name + "/"); });
@@ -259,12 +247,12 @@ TEST_CASE("a run without accuracy takes the speed-ups of its strategy with it, a
   }
 }
 
-TEST_CASE("an edited ledger and another configuration are named on the page, and nothing is joined over hashes") {
+TEST_CASE("an edited ledger and another configuration are named, and nothing is joined over hashes") {
   std::mt19937_64 random(std::random_device{}());
   for (int i = 0; i < 4; ++i) {
     const Temporary there;
     const MadeUp made = make_up(there.path(), random, true);
-    CHECK(page_of(there.path()).find("not hold") == std::string::npos);
+    CHECK(json_at(there.path())["warnings"].empty());
     const std::string run = made.finished[random() % made.finished.size()], config = there / (run + "/config.toml");
     const std::string kept = slurp(config);
     std::string other = kept;
@@ -276,7 +264,7 @@ TEST_CASE("an edited ledger and another configuration are named on the page, and
       CHECK(c.result.finished == made.options.seeds - (hit ? 1 : 0));
       CHECK(c.runs.size() == static_cast<std::size_t>(c.result.finished));
     }
-    CHECK(study_page(study).find("its settings differ from the study's") != std::string::npos);
+    CHECK_THAT(json_text(json_of(study)["warnings"]), mentions("its settings differ from the study's"));
     CHECK(rules_of(study)[7].told.find(run) != std::string::npos);
     spill(config, kept);
     std::string ledger = slurp(there / ledger_file);
@@ -285,7 +273,7 @@ TEST_CASE("an edited ledger and another configuration are named on the page, and
     spill(there / ledger_file, ledger);
     const StudyData edited = read_study_data(there.path());
     CHECK(rules_of(edited)[2].broken.find("it was edited") != std::string::npos);
-    CHECK(study_page(edited).find("it was edited") != std::string::npos);
+    CHECK_THAT(json_text(json_of(edited)["warnings"]), mentions("it was edited"));
   }
 }
 
@@ -346,7 +334,7 @@ TEST_CASE("a study tells what was cut out of it, a serial run with few cores, an
   CHECK(with_threads(4).empty());
   CHECK_THAT(with_threads(1), mentions(1, 4));
 
-  CHECK(count(study_page(read()), " after a failure") == 0);
+  CHECK(json_of(read())["cells"][0]["after_failure"] == 0);
   LedgerWriter ledger(there.path());
   LedgerEntry e = read().ledger.front();
   for (const char* status : {"started", "failed", "started", "finished"}) {
@@ -355,7 +343,10 @@ TEST_CASE("a study tells what was cut out of it, a serial run with few cores, an
     e.seconds = 4;
     ledger.append(e);
   }
-  CHECK(count(study_page(read()), "1 after a failure") > 0);
+  int after_failure = 0;
+  for (const CellData& c : read().cells) after_failure += c.result.after_failure;
+  CHECK(after_failure > 0);
+  CHECK(json_of(read())["rows"].dump().find("\"failures\":1") != std::string::npos);
   CHECK_THAT(table_of(study_result(there.path())), mentions("1 after a failure"));
 }
 
@@ -364,31 +355,102 @@ TEST_CASE("a quotient of medians has an interval from the extremes, and a law's 
   CHECK(m.value == 2);
   CHECK(m.interval.low == Approx(1.2));
   CHECK(m.interval.high == 3);
-  CHECK(m.interval.coverage == 0.8);
+  CHECK(m.interval.coverage == Approx(0.72));  // both medians are inside, independently
   CHECK(std::isnan(ratio({never, {1, never, 1}}, {1, {1, 1, 1}}).value));
   CHECK(ratio({8, {6, 9, 1}}, {4, {3, never, 1}}).interval.low == 0);
 }
 
-TEST_CASE(
-    "runs side by side: no picture of speed over ranks without the accuracy of each, and stamps on made-up data") {
-  for (const char* key : {"test_top1", "test_loss"})
-    for (const char* data : {"mnist", "synthetic"}) {
-      std::vector<RunData> runs(3);
-      for (int i = 0; i < 3; ++i) {
-        RunData& run = runs[static_cast<std::size_t>(i)];
-        run.name = fmt::format("run {}", i);
-        run.environment["ranks"] = std::to_string(1 << i);
-        run.settings = {{"model", "mlp"}, {"data.name", data}};
-        run.test = {{"images_per_s", {{1, 100.0 * (i + 1)}}}, {key, {{1, 3.0 + i}}}};
-      }
-      const std::string all = scaling_over_ranks(runs);
-      CHECK(count(all, "<svg ") == 2);
-      CHECK(count(all, ">SYNTHETIC DATA</text>") == (data == std::string("synthetic") ? 2 : 0));
-      runs[1].test.erase(key);
-      const std::string less = scaling_over_ranks(runs);
-      CHECK(count(less, "<svg ") == 0);
-      CHECK(less.find("is not known of run 1") != std::string::npos);
-    }
+TEST_CASE("a serial share is given only where the law fits") {
+  std::mt19937_64 random(22);
+  const Temporary there;
+  const MadeUp made = make_up(there.path(), random, true);
+  const auto with_rates = [&](const std::function<double(int)>& rate) {  // images per second on some ranks
+    for (const PlannedCell& c : made.cells)
+      for (std::int64_t s = 1; s <= made.options.seeds; ++s)
+        spill(there / (run_of(c, s) + "/metrics.jsonl"),
+              json_text(Json{{"kind", "eval"}, {"step", 1}, {"test_top1", 95}, {"images_per_s", rate(c.ranks)}}));
+    return json_at(there.path())["families"];
+  };
+  for (const Json& f : with_rates([](int p) { return 100 / (0.1 + 0.9 / p); }))
+    if (f["weak"] == false) CHECK(f["serial_share"]["value"].get<double>() == Approx(0.1));
+  for (const auto& rate : {+[](int p) { return 100.0 / p; }, +[](int p) { return 100.0 * p * p; }})
+    for (const Json& f : with_rates(rate)) CHECK(std::isnan(f["serial_share"]["value"].get<double>()));
 }
 
-}  // namespace test_study_page
+TEST_CASE("runs have their curves, settings and last values; equal names get paths") {
+  std::vector<RunData> runs(3);
+  for (int i = 0; i < 3; ++i) {
+    RunData& run = runs[static_cast<std::size_t>(i)];
+    run.name = i < 2 ? "same" : "a < b & \"c\"";
+    run.path = fmt::format("path {}", i);
+    run.settings = {{"model", "\"mlp\""}, {"optim.lr", "0.5"}, {"data.name", i == 2 ? "\"synthetic\"" : "\"mnist\""}};
+    run.warnings = {"</script><b>"};
+    for (int s = 1; s <= 2000; ++s) run.train["loss"].emplace_back(s, s);
+    run.test["test_top1"] = {{10, 90}, {20, 80}};
+    run.test["test_loss"] = {{10, 1}, {20, 2}};
+  }
+  const Json j = json_of(runs);
+  CHECK(j["title"] == "3 runs");
+  CHECK(j["synthetic"] == true);
+  CHECK(j["rows"][0]["name"] == "path 0");
+  CHECK(j["rows"][2]["name"] == runs[2].name);
+  CHECK(j["rows"][2]["synthetic"] == true);
+  CHECK(j["rows"][1]["synthetic"] == false);
+  CHECK(j["rows"][0]["settings"]["optim.lr"] == 0.5);
+  CHECK(j["rows"][0]["settings"]["model"] == "mlp");
+  CHECK(j["defaults"]["model"] == "mnist_cnn");
+  CHECK(j["rows"][0]["last"] == Json{{"best_top1", 90}, {"step", 20}, {"test_loss", 2}, {"test_top1", 80}});
+  const Json& curve = j["rows"][0]["curves"]["train"]["loss"];
+  REQUIRE(curve.size() == 400);
+  double sum = 0;
+  for (const Json& p : curve) sum += p[1].get<double>();
+  CHECK(sum / 400 == Approx(1000.5));
+  CHECK(j["warnings"][0] == "path 0: </script><b>");
+  const std::string page = report_page(j);
+  CHECK(xml_fault(page) == "");
+  CHECK(inside(page) == parse_json(json_text(j)));
+  CHECK(count(page, "</script>") == 2);
+  const std::string table = report_csv(j);
+  CHECK(table.starts_with("name,status,data,last.best_top1,last.step,last.test_loss,last.test_top1,path,"));
+  CHECK(table.find("\n\"a < b & \"\"c\"\"\",") != table.npos);
+  const Temporary there;
+  CHECK_ERROR(write_report(j, there / "x.txt"), usage, "x.txt", ".csv");
+  write_report(j, there / "x.csv");
+  CHECK(slurp(there / "x.csv") == table);
+  write_report(j, there / "x.json");
+  CHECK(parse_json(slurp(there / "x.json")) == parse_json(json_text(j)));
+}
+
+TEST_CASE("pairs are compared by all sign flips") {
+  for (int n = 2; n <= 12; ++n) {  // all of one sign: only two flips are as far
+    std::vector<double> d;
+    for (int i = 1; i <= n; ++i) d.push_back(i);
+    const PairedDifference r = paired_difference(d);
+    CHECK(r.p == Approx(std::pow(2.0, 1 - n)));
+    if (n < 6) {  // from the least to the most
+      CHECK(r.low == 1);
+      CHECK(r.high == n);
+      CHECK(r.level == Approx(1 - std::pow(2.0, 1 - n)));
+    }
+    CHECK((n < 6 || (r.level >= 0.95 && r.level < 0.97)));
+    CHECK(paired_difference(std::vector<double>(static_cast<std::size_t>(n), 0)).p == 1);
+  }
+  // scipy.stats.permutation_test((d,), np.mean, permutation_type="samples", n_resamples=np.inf) of SciPy 1.17
+  CHECK(paired_difference({0.3, -0.1, 0.5, 0.2, 0.4, -0.2, 0.1}).p == Approx(0.171875));
+  CHECK(paired_difference({1.5, -2.25, 0.5, 3, -0.75, 1, 2.5, -0.125, 0.25}).p == Approx(0.28125));
+  std::mt19937_64 random(23);  // the interval holds the centre as often as its level says
+  std::uniform_real_distribution<double> any(-1, 1);
+  int held = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::vector<double> d(7);
+    for (double& v : d) v = 3 + any(random);
+    const PairedDifference r = paired_difference(d);
+    held += r.low <= 3 && r.high >= 3;
+    CHECK(r.level == Approx(1 - 6.0 / 128));
+  }
+  CHECK(held / 4000.0 == Approx(1 - 6.0 / 128).margin(0.014));  // four standard deviations
+  CHECK(paired_difference(std::vector<double>(30, 1.0)).p < 1e-5);
+  CHECK_ERROR(paired_difference({1}), usage, 1);
+}
+
+}  // namespace test_report
