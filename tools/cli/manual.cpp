@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "tools/cli/settings_arguments.h"
@@ -40,7 +41,8 @@ std::string entries(const CLI::App& command, bool settings) {
   for (const CLI::Option* o : command.get_options()) {
     const std::vector<std::string> flags = flags_of(*o);
     if (flags.empty() || o->get_group().empty() || is_setting_group(o->get_group()) != settings) continue;
-    const std::string value = o->get_items_expected_max() == 0 ? "" : " " + o->get_type_name();
+    std::string value = o->get_items_expected_max() == 0 ? "" : " " + o->get_type_name();
+    value.resize(std::min(value.find(':'), value.size()));  // without the range
     text += fmt::format(".TP\n.B {}\n{} {}\n", plain(fmt::format("{}{}", fmt::join(flags, ", "), value)),
                         plain(o->get_description()), plain(o->get_option_text()));
   }
@@ -52,7 +54,7 @@ std::string entries(const CLI::App& command, bool settings) {
 std::string man_page(const CLI::App& app) {
   std::string text = fmt::format(
       ".TH TRIREME 1\n.SH NAME\ntrireme \\- {}\n.SH SYNOPSIS\n.B trireme\n.I COMMAND\n[OPTIONS]\n.SH COMMANDS\n",
-      plain(app.get_description()));
+      plain("deep learning with data, model and pipeline parallelism built in"));
   std::string settings;
   for (const CLI::App* command : leaves(app)) {
     text += fmt::format(".SS {}\n{}.\n{}", plain("trireme " + full_name(*command)), plain(command->get_description()),

@@ -329,7 +329,7 @@ TuneQuestion question_of(StudyQuestion study) {
 
 TuneQuestion parse_question(const std::string& toml, const std::string& source) {
   const toml::table all = parse_toml(toml, source);
-  if (!all.contains("study")) return parse_tune(toml, source);
+  if (!all.contains("study") && (all.contains("tune") || all.contains("space"))) return parse_tune(toml, source);
   for (const char* other : {"tune", "space"})
     if (const toml::node* node = all.get(other))
       throw OptionError(

@@ -59,7 +59,7 @@ struct TuneQuestion {
 };
 /// The question of a scaling study.
 TuneQuestion question_of(StudyQuestion);
-/// Reads a [study] or a search.
+/// Reads a search, or a scaling study: without [tune] and [space].
 TuneQuestion parse_question(const std::string& toml, const std::string& source);
 
 /// The options of [tune].
