@@ -26,14 +26,14 @@ class PackedProduct {
       const Index count = std::min(most, rows - from);
       float* const to = direct ? c_ + (row + from) * j_.n + column : scratch<float>(most * padded, 0);
       multiply(to, direct ? j_.n : padded, row + from, count, column, columns);
-      finish(to, direct ? j_.n : padded, row + from, count, column, columns);
     }
   }
 
  private:
   static constexpr Index panel = 2 * P::lanes;
+  static constexpr int tall = 6;  // rows of a block whose sums fit into registers
 
-  /// to [rows, columns rounded up to whole panels], `ld` elements from row to row: the product alone.
+  /// The product by way of `to` [rows, columns rounded up to whole panels], `ld` elements from row to row.
   void multiply(float* to, Index ld, Index row, Index rows, Index column, Index columns) const {
     const Index padded = (columns + panel - 1) / panel * panel;
     const Index steps = (j_.k + most_depth - 1) / most_depth, even = ((j_.k + steps - 1) / steps + 7) / 8 * 8;
@@ -43,37 +43,46 @@ class PackedProduct {
       pack(packed, k, depth, column, columns);
       for (Index r = 0; r < rows; r += rows_together) {
         const Index count = std::min(rows_together, rows - r);
-        const auto [left, lda] = left_of(row + r, count, k, depth);
-        P::run([=, left = left, lda = lda] {
+        const float* left = a_ + (row + r) * j_.k + k;
+        if (j_.transpose_a) left = pack_left(row + r, count, k, depth);
+        P::run([=, lda = j_.k, turned = j_.transpose_a] {
           for (Index at = 0; at < padded; at += panel) {
             const tiles::ProductOf<P> g{.c = to + r * ld + at,
                                         .ldc = ld,
                                         .a = left,
-                                        .lda = lda,
+                                        .lda = turned ? tall : lda,
                                         .b = packed + at * depth,
                                         .ldb = panel,
                                         .m = count,
                                         .n = panel,
                                         .k = depth};
-            k == 0 ? multiply_panel<tiles::Into::scaled>(g) : multiply_panel<tiles::Into::added>(g);
+            if (turned)
+              k == 0 ? multiply_panel<true, tiles::Into::scaled>(g) : multiply_panel<true, tiles::Into::added>(g);
+            else
+              k == 0 ? multiply_panel<false, tiles::Into::scaled>(g) : multiply_panel<false, tiles::Into::added>(g);
           }
         });
+        if (k + depth == j_.k) finish(to + r * ld, ld, row + r, count, column, columns);
       }
     }
   }
-  template <tiles::Into into>
+  template <bool turned, tiles::Into into>
   [[gnu::always_inline]] static void multiply_panel(const tiles::ProductOf<P>& g) {
     Index row = 0;
-    for (; row + 6 <= g.m; row += 6) tiles::block<P, 6, 2, false, into>(g, row, 0);
-    if (row + 4 <= g.m) {
-      tiles::block<P, 4, 2, false, into>(g, row, 0);
-      row += 4;
+    multiply_rows<tall, turned, into>(g, row);
+    multiply_rows<4, turned, into>(g, row);
+    multiply_rows<2, turned, into>(g, row);
+    multiply_rows<1, turned, into>(g, row);
+  }
+  /// The rows from `row` on, M at a time.
+  template <int M, bool turned, tiles::Into into>
+  [[gnu::always_inline]] static void multiply_rows(const tiles::ProductOf<P>& g, Index& row) {
+    for (; row + M <= g.m; row += M) {
+      tiles::ProductOf<P> rows = g;
+      rows.a += turned ? row / tall * tall * g.k + row % tall : row * g.lda;
+      rows.c += row * g.ldc;
+      tiles::block<P, M, 2, turned, into>(rows, 0, 0);
     }
-    if (row + 2 <= g.m) {
-      tiles::block<P, 2, 2, false, into>(g, row, 0);
-      row += 2;
-    }
-    if (row < g.m) tiles::block<P, 1, 2, false, into>(g, row, 0);
   }
 
   /// Rows [k, k + depth) and columns [column, column + columns) of op(b) in panels [depth, panel] one after another;
@@ -102,20 +111,18 @@ class PackedProduct {
         last[i * panel + c - whole] = j_.transpose_b ? from[c * j_.k + i] : from[i * j_.n + c];
   }
 
-  struct Left {
-    const float* a;
-    Index ld;  // elements from row to row
-  };
-  /// Rows [row, row + count) and columns [k, k + depth) of op(a): where they are, or a transposed copy.
-  Left left_of(Index row, Index count, Index k, Index depth) const {
-    if (!j_.transpose_a) return {a_ + row * j_.k + k, j_.k};
+  /// Rows [row, row + count) and columns [k, k + depth) of a transposed a, in panels [depth, tall] one after another.
+  const float* pack_left(Index row, Index count, Index k, Index depth) const {
     float* const to = scratch<float>(rows_together * most_depth, 2);
-    const float* const from = a_ + k * j_.m + row;
-    const Index down = depth / P::lanes * P::lanes, across = count / P::lanes * P::lanes;
-    tiles::transpose<P>(to, most_depth, from, j_.m, down, across);
-    for (Index r = 0; r < count; ++r)
-      for (Index i = r < across ? down : 0; i < depth; ++i) to[r * most_depth + i] = from[i * j_.m + r];
-    return {to, most_depth};
+    P::run([=, first = a_ + k * j_.m + row, step = j_.m] {
+      const Index whole = count / tall * tall;
+      for (Index i = 0; i < depth; ++i) {
+        const float* const from = first + i * step;
+        for (Index r = 0; r < whole; r += tall) std::memcpy(to + r * depth + i * tall, from + r, tall * sizeof(float));
+        for (Index r = whole; r < count; ++r) to[whole * depth + i * tall + r - whole] = from[r];
+      }
+    });
+    return to;
   }
 
   /// Adds the bias and applies ReLU, and writes or adds what is not in c yet.
@@ -143,9 +150,10 @@ template <class P>
 void multiply_packed(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   constexpr Index tall = 24, panel = 2 * P::lanes;
   const Index rows = (j.m + tall - 1) / tall, panels = (j.n + panel - 1) / panel, team = threads();
-  // Equal numbers of columns for each thread, and at least two blocks, where there are enough columns.
+  // Equal numbers of columns for each thread, and at least two blocks, where there are enough columns. A transposed a
+  // is copied for each block of columns, so its rows are divided if there are enough.
   Index blocks = (j.n + most_width - 1) / most_width;
-  if (j.batch % team != 0) blocks = (blocks + team - 1) / team * team;
+  if (j.batch % team != 0 && (!j.transpose_a || rows < 8 * team)) blocks = (blocks + team - 1) / team * team;
   while (blocks * 64 < j.n && j.batch * blocks * rows < 2 * team) ++blocks;
   const Index width = (panels + std::min(blocks, panels) - 1) / std::min(blocks, panels) * panel;
   blocks = (j.n + width - 1) / width;

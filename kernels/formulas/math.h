@@ -30,6 +30,15 @@ template <std::same_as<double> T>
 constexpr T erf(T x) {
   return std::erf(x);
 }
+/// erf(x), and exp(-x^2), which is computed on the way.
+template <class T>
+struct ErfAndGauss {
+  T erf, gauss;
+};
+template <std::same_as<double> T>
+constexpr ErfAndGauss<T> erf_and_gauss(T x) {
+  return {std::erf(x), std::exp(-x * x)};
+}
 /// log(1 + exp(-x)), x >= 0.
 template <std::same_as<double> T>
 constexpr T log1p_of_exp_minus(T x) {
@@ -107,25 +116,31 @@ constexpr float polynomial(float x, float c0, C... more) {
   return c0 + x * polynomial(x, more...);
 }
 
-/// 2^n for n in [-126, 127].
+/// 2^n for n in [-126, 127]; 0 for -127.
 constexpr float power_of_two(std::int32_t n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); }
 
-/// exp(x) = (1 + minus_one) * low * high, with |reduced x| <= ln 2 / 2. There are two factors, since 2^n alone may
-/// overflow or underflow.
+/// exp(x) = (1 + minus_one) 2^k, with |reduced x| <= ln 2 / 2.
+struct Reduced {
+  float minus_one;
+  std::int32_t k;
+};
+constexpr Reduced reduced_exponential(float x) {
+  constexpr float magic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
+  float shifted = x * 1.44269504f + magic, n = shifted - magic;
+  auto k = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(magic));
+  float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float tail = polynomial(r, 5.000000078e-01f, 1.666666686e-01f, 4.166626969e-02f, 8.333265418e-03f, 1.394608676e-03f,
+                          1.991783000e-04f);
+  return {r + r * r * tail, k};
+}
+/// exp(x) = (1 + minus_one) * low * high. There are two factors, since 2^n alone may overflow or underflow.
 struct Exponential {
   float minus_one, low, high;
 };
 constexpr Exponential exponential(float x) {
-  x = x > 89.f ? 89.f : x < -104.f ? -104.f : x;
-  constexpr float magic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer, which then lies in the low bits
-  float shifted = x * 1.44269504f + magic, n = shifted - magic;
-  auto k = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(magic));
-  k = k > 128 ? 128 : k < -152 ? -152 : k;
-  float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  float tail = polynomial(r, 5.000000078e-01f, 1.666666686e-01f, 4.166626969e-02f, 8.333265418e-03f, 1.394608676e-03f,
-                          1.991783000e-04f);
-  std::int32_t half = k >> 1;
-  return {r + r * r * tail, power_of_two(half), power_of_two(k - half)};
+  const Reduced e = reduced_exponential(x > 89.f ? 89.f : x < -104.f ? -104.f : x);
+  const std::int32_t k = e.k > 128 ? 128 : e.k < -152 ? -152 : e.k, half = k >> 1;
+  return {e.minus_one, power_of_two(half), power_of_two(k - half)};
 }
 constexpr float with_sign(float size, float x) {
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(size) & 0x7fffffffu) |
@@ -186,15 +201,19 @@ constexpr float tanh(float x) {
   return size < 0.625f ? near : far;
 }
 
-constexpr float erf(float x) {
+/// gauss is 0 where it would be subnormal.
+constexpr ErfAndGauss<float> erf_and_gauss(float x) {
   float size = detail::size_of(x), z = size * size, t = size > 4.f ? 4.f : size;
+  const detail::Reduced e = detail::reduced_exponential(z > 88.f ? -88.f : -z);
+  float gauss = (1.f + e.minus_one) * detail::power_of_two(e.k);
   float near = x * detail::polynomial(z, 1.128379166e+00f, -3.761262714e-01f, 1.128360018e-01f, -2.685444459e-02f,
                                       5.189535339e-03f, -8.020841275e-04f, 7.889119515e-05f);
-  float log_rest = detail::polynomial(t, 2.043598805e-04f, -1.129661157e+00f, -6.330396126e-01f, -1.086389977e-01f,
-                                      2.537355574e-02f, -4.282382628e-03f, 4.637880213e-04f, -2.531480893e-05f,
-                                      2.513266574e-07f);  // log erfc on [1, 4]
-  float far = detail::with_sign(1.f - exp(log_rest), x);
-  return size < 1.f ? near : far;
+  float rest = detail::polynomial(t, 9.861272368e-01f, -1.048210523e+00f, 7.925946397e-01f, -4.316794964e-01f,
+                                  1.641336029e-01f, -4.099816107e-02f, 6.005125578e-03f,
+                                  -3.888841504e-04f);  // exp(t^2) erfc(t) on [1, 4]
+  float far = detail::with_sign(1.f - gauss * rest, x);
+  return {size < 1.f ? near : far, gauss};
 }
+constexpr float erf(float x) { return erf_and_gauss(x).erf; }
 
 }  // namespace trireme::math

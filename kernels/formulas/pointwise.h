@@ -50,13 +50,13 @@ struct Gelu {
   static constexpr char name[] = "gelu", backward_name[] = "gelu_backward";
   static constexpr bool needs_x = true, needs_y = false;
   template <class T>
-  static constexpr T normal_cdf(T x) {
-    return T(0.5) * (1 + math::erf(x * T(0.70710678118654752)));
+  static constexpr T value(T x) {
+    return x * (T(0.5) * (1 + math::erf(x * T(0.70710678118654752))));
   }
-  static constexpr auto value(auto x) { return x * normal_cdf(x); }
   template <class T>
   static constexpr T slope(T x, T) {
-    return normal_cdf(x) + x * T(0.39894228040143268) * math::exp(T(-0.5) * x * x);
+    const auto [erf, gauss] = math::erf_and_gauss(x * T(0.70710678118654752));
+    return T(0.5) * (1 + erf) + x * T(0.39894228040143268) * gauss;
   }
 };
 /// torch.sigmoid: 1 / (1 + exp(-x)).

@@ -127,6 +127,17 @@ TEST_CASE("f32 functions at their limits") {
     if (f > -30) REQUIRE(math::expm1(f) == Approx(std::expm1(static_cast<double>(f))).epsilon(3e-7));
     if (f > 0) REQUIRE(math::log(f) == Approx(std::log(static_cast<double>(f))).epsilon(3e-7));
   }
+  CHECK(math::erf(-inf) == -1);
+  CHECK(std::isnan(math::erf_and_gauss(std::nanf("")).erf));
+  CHECK(std::isnan(math::erf_and_gauss(std::nanf("")).gauss));
+  for (float gauss : {math::erf_and_gauss(inf).gauss, math::erf_and_gauss(-9.4f).gauss}) CHECK(gauss == 0);
+  for (double x = -9.3; x < 9.3; x += 0.001) {
+    const float f = static_cast<float>(x);
+    const double exact = static_cast<double>(f);
+    const auto [erf, gauss] = math::erf_and_gauss(f);
+    REQUIRE(erf == Approx(std::erf(exact)).epsilon(3e-7));
+    REQUIRE(gauss == Approx(std::exp(-exact * exact)).epsilon(1e-7 * (1 + exact * exact)));
+  }
 }
 
 TEST_CASE("every binary formula broadcasts as NumPy does") {
