@@ -46,9 +46,9 @@ int CommandLine::run() {
     app_.parse(std::move(words));
   } catch (const CLI::Success& e) { return app_.exit(e); } catch (const CLI::ParseError& e) {  // --help, --version
     const std::string unknown = unknown_subcommand();
-    const auto chosen = app_.get_subcommands();
-    const std::string help =
-        chosen.empty() ? "trireme --help" : fmt::format("trireme {} --help", full_name(*chosen[0]));
+    const CLI::App* chosen = &app_;
+    while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands()[0];
+    const std::string help = chosen == &app_ ? "trireme --help" : fmt::format("trireme {} --help", full_name(*chosen));
     throw OptionError(unknown.empty() ? fmt::format("{}; see {}", e.what(), help) : unknown);
   }
   check_environment();
