@@ -18,6 +18,7 @@
 #include "kernels/core/named_range.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/world/norm_ranks.h"
 #include "parallel/model/part_memory.h"
 #include "parallel/model/weight_reads.h"
 
@@ -85,10 +86,11 @@ class DryPass {
   void see(const std::string& axis, const Call& call) {
     if (call.kind == CallKind::recv || !part_) return;
     auto& comms = part_->comms[during_];
-    const char* const named = call.kind == CallKind::send ? NamedRange::current() : nullptr;
+    const char* const named = NamedRange::current();
     const std::string_view range = named ? named : "";
     const bool moves = range == move_gather || range == move_exchange || range == move_halo || range == move_scatter;
-    const std::string_view move = moves ? range : "";
+    const bool names = call.kind == CallKind::send ? moves : range == norm_statistics;
+    const std::string_view move = names ? range : "";
     auto at = std::find_if(comms.begin(), comms.end(), [&](const PlannedCall& c) {
       return c.kind == call.kind && c.axis == axis && c.move == move;
     });

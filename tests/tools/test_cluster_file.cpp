@@ -34,6 +34,8 @@ const std::vector<Key> keys = {
     {"[[nodes]]", "speed", "1.5", false, false, "0.0", "1e7"},
     {"[[nodes]]", "memory", "80e9", false, false, "-1", "1e19"},
     {"[[nodes]]", "source", "\"measured\"", false, true, "\"guess\""},
+    {"[collectives]", "doubling", "1000", false, false, "-1"},
+    {"[collectives]", "halving", "0", false, false, "-1"},
     {"[links.inside]", "latency", "2e-6", true, false, "-1e-6", "1e4"},
     {"[links.inside]", "bandwidth", "300e9", true, false, "-1.0", "1e19"},
     {"[links.inside]", "efficiency", "0.75", false, false, "0.0", "1.5"},
@@ -104,14 +106,16 @@ TEST_CASE("a cluster file is read") {
   const Cluster all = parse_cluster(written(keys.size(), "", "").text, source);
   CHECK(all == Cluster{.nodes = {{4, 8, 1.5, 80e9, Source::measured}},
                        .cyclic = true,
-                       .inside = {2e-6, 300e9, 0.75, 2, Source::assumed},
-                       .between = {0.5, 0, 1, 1, Source::datasheet},
+                       .inside = {2e-6, 300e9, 0.75, 2, Source::assumed, {}, {1000, 0}},
+                       .between = {0.5, 0, 1, 1, Source::datasheet, {}, {1000, 0}},
                        .jitter = 0.25,
                        .seed = 7,
                        .flops = 2e12,
                        .name = "two kinds",
                        .overlaps = false});
-  CHECK(parse_cluster("[[nodes]]\ndevices = 1\n", source) == Cluster{});
+  Cluster one;
+  one.inside.sizes = one.between.sizes = mpich_sizes;
+  CHECK(parse_cluster("[[nodes]]\ndevices = 1\n", source) == one);
   const Cluster two = parse_cluster(
       "links.between = { latency = 1, bandwidth = 2 }\n[[nodes]]\ndevices = 1\n[[nodes]]\n"
       "devices = 1\nspeed = 2\n",
@@ -122,7 +126,7 @@ TEST_CASE("a cluster file is read") {
   // By its path.
   const auto path = std::filesystem::temp_directory_path() / "trireme_test_cluster.toml";
   std::ofstream(path) << "[[nodes]]\ndevices = 1\n";
-  CHECK(read_cluster(path.string()) == Cluster{});
+  CHECK(read_cluster(path.string()) == one);
   std::filesystem::remove(path);
   CHECK_ERROR(read_cluster(path.string()), file, path.string());
 }

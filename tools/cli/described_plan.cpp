@@ -266,8 +266,10 @@ std::string collectives_of(const TrainerOptions& config, const PlanOptions& opti
   const std::string& name = config.parallel.allreduce;
   const bool messages = options.collectives == "messages";
   if (name != "default" && (!messages || name == "auto"))
-    throw OptionError(fmt::format("parallel.allreduce is {}; simulate reduces along rings: use default, {}", name,
-                                  messages ? "or an algorithm's name" : "or --collectives messages"));
+    throw OptionError(
+        fmt::format("parallel.allreduce is {}; simulate takes the algorithms of the cluster file's [collectives]: "
+                    "use default, {}",
+                    name, messages ? "or an algorithm's name" : "or --collectives messages"));
   return !messages ? "" : name == "default" ? "ring" : name;
 }
 

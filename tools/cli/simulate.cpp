@@ -5,7 +5,9 @@
 
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/comm/world/norm_ranks.h"
 #include "parallel/model/planned_traffic.h"
 #include "tools/cli/simulate_basis.h"
 #include "tools/cli/simulate_scaling.h"
@@ -50,18 +52,23 @@ void print_efficiency(const DescribedPlan& described, const Cluster& cluster, co
   fmt::print("bubble {:.1f} %: idle over busy time of all ranks\n", 100 * s.bubble);
   fmt::print("exposed communication {}, {:.1f} % of the step{}: computation waits for a call\n",
              time_text(exposed / steps), 100 * exposed / s.makespan, program.empty() ? "" : ", in " + program);
-  Index calls = 0;
-  for (const Program& p : described.plan.programs) {
-    Index here = 0;
-    for (const Action& a : p.actions)
-      for (const PlannedCall& c : comms_of(described.plan.parts, a)) here += c.calls;
-    calls = std::max(calls, here);
-  }
-  if (calls > 0 && exposed > 0.1 * s.makespan)
-    fmt::print(
-        "calls inside layers: {} in a step, which computation always waits for; --parallel.norm_scope local leaves out "
-        "those of batch norms\n",
-        calls);
+}
+
+/// Prints the calls whose time is at least a twentieth of the steps, up to three of a program.
+void print_longest_calls(const Plan& plan, const Simulation& s, int steps) {
+  bool norms = false;
+  for (std::size_t r = 0; r < plan.programs.size(); ++r)
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, s.calls[r].size()); ++i) {
+      const CallTime& c = s.calls[r][i];
+      if (c.seconds < 0.05 * s.makespan) break;
+      const bool message = c.kind == CallKind::send;
+      fmt::print("{}: {} {}{} over {} of {}{}, {}, {:.1f} % of the step{}\n", c.what, c.calls / steps, name_of(c.kind),
+                 c.calls == steps ? "" : "s", message ? "links" : fmt::format("{} ranks", c.ranks), c.axis,
+                 message ? "" : fmt::format(" by {}", c.algorithm), time_text(c.seconds / steps),
+                 100 * c.seconds / s.makespan, s.calls.size() > 1 ? ", in " + plan.programs[r].name : "");
+      norms = norms || c.what == norm_statistics;
+    }
+  if (norms) fmt::print("--parallel.norm_scope local leaves out the calls of batch norms\n");
 }
 
 }  // namespace
@@ -100,6 +107,7 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   fmt::print("{}\n", described.caveat(options.steps));
   const PredictionBasis basis = basis_of(described, cluster, ranks_of(mesh));
   print_efficiency(described, cluster, s, step, batch, options.steps);
+  print_longest_calls(plan, s, options.steps);
   fmt::print("the step may take {}\n\n{}", basis.range(step), basis.table());
   print_traffic(plan, s);
   fmt::print("payload: {}\n", payload_in_words);

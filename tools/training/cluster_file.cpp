@@ -112,6 +112,7 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
   Index seed = 0;
   std::string placement = "block", from;
   bool inside = false, between = false;
+  CollectiveSizes sizes = mpich_sizes;
   const Source usual = usual_source(file);
   const auto link = [&](const std::string& name, const toml::node& node) {
     const bool is_inside = name == "links.inside";
@@ -125,6 +126,13 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
       Link none;  // only for the names of nested tables
       TableReader(as_table(node, name, source), "links.", source)
           .read({{"links.inside", &none.latency}, {"links.between", &none.latency}}, link);
+      return true;
+    }
+    if (name == "collectives") {
+      TableReader(as_table(node, name, source), "collectives.", source)
+          .read({{"collectives.doubling", &sizes.doubling, "", 0, 1e18},
+                 {"collectives.halving", &sizes.halving, "", 0, 1e18}},
+                {});
       return true;
     }
     if (name != "nodes") return false;
@@ -145,8 +153,10 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
              {"overlaps", &cluster.overlaps},
              {.name = "source", .value = &from, .choices = sources},
              {"nodes", &any},
-             {"links", &any}},
+             {"links", &any},
+             {"collectives", &any}},
             table);
+  cluster.inside.sizes = cluster.between.sizes = sizes;
   cluster.seed = static_cast<std::uint64_t>(seed);
   cluster.cyclic = placement == "cyclic";
   if (!file.contains("nodes")) throw OptionError(source + ":1: nodes is missing: [[nodes]]");
@@ -176,6 +186,8 @@ std::string cluster_toml(const Cluster& c) {
   for (const NodeGroup& g : c.nodes)
     text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nspeed = {}\nmemory = {}\nsource = \"{}\"\n", g.count,
                         g.devices, g.speed, g.memory, to_string(g.source));
+  text +=
+      fmt::format("\n[collectives]\ndoubling = {}\nhalving = {}\n", c.between.sizes.doubling, c.between.sizes.halving);
   for (const auto& [name, link] : {std::pair{"inside", c.inside}, {"between", c.between}}) {
     check(link.measured.empty(), "cluster", "calls that were measured {} nodes have no place in a cluster file", name);
     text += fmt::format(

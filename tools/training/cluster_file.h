@@ -19,7 +19,11 @@
 //   [links.between]                              # between two nodes
 //   latency = 8e-6
 //   bandwidth = 25e9
+//   [collectives]                                # bytes of a vector; optional
+//   doubling = 2048                              # up to this, rounds of the whole vector; default 2048
+//   halving = 524288                             # up to this, rounds of halves; beyond, rings; default 524288
 //
+// The defaults of [collectives] are MPICH's (mpich_sizes); 0 and 0: rings for all.
 // Optional keys before the first table:
 //   placement  "block" (default): ranks fill one node after the other; "cyclic": ranks are dealt to the nodes in turn
 //   jitter     standard deviation of the logarithm of each computation's slowdown factor; default 0
