@@ -95,6 +95,10 @@ Nanoseconds rounded(double nanoseconds) {
 
 Nanoseconds nanoseconds(double seconds) { return rounded(seconds * 1e9); }
 
+DeviceRates Cluster::rates() const {
+  return memory_bandwidth > 0 ? DeviceRates{flops, memory_bandwidth} : DeviceRates{flops};
+}
+
 int Cluster::devices() const {
   int all = 0;
   for (const NodeGroup& g : nodes) all += g.count * g.devices;
@@ -137,6 +141,8 @@ void validate(const Cluster& c) {
   check(std::isfinite(c.jitter) && c.jitter >= 0 && c.jitter <= Cluster::most_jitter, "cluster",
         "jitter is {}, expected one in [0, {}]", c.jitter, Cluster::most_jitter);
   check(std::isfinite(c.flops) && c.flops > 0, "cluster", "flops is {}, expected above 0", c.flops);
+  check(std::isfinite(c.memory_bandwidth) && c.memory_bandwidth >= 0, "cluster",
+        "memory_bandwidth is {}, expected above 0, or 0 for flops / 8", c.memory_bandwidth);
 }
 
 std::string to_string(Source source) {

@@ -66,6 +66,13 @@ struct NodeGroup {
   bool operator==(const NodeGroup&) const = default;  ///< member by member
 };
 
+/// What a device of speed 1 does in a second, for costs counted from shapes. A kernel takes the longer of its
+/// operations and its bytes.
+struct DeviceRates {
+  double flops = 1e12;                  ///< floating-point operations
+  double memory_bandwidth = flops / 8;  ///< bytes of operands read and written
+};
+
 /// A description of the machines of a run: see the head of this file.
 struct Cluster {
   std::vector<NodeGroup> nodes = {{}};  ///< ranks are placed on their devices in this order
@@ -80,12 +87,14 @@ struct Cluster {
   static constexpr double most_jitter = 3;  ///< upper limit of jitter
   std::uint64_t seed = 0;                   ///< random seed of jitter
   double flops = 1e11;                      ///< floating-point operations per second of a device of speed 1
+  double memory_bandwidth = 0;              ///< its bytes per second to memory; 0: flops / 8, as on cores of a host
   std::string name = {};                    ///< name in reports
   /// Whether messages and collectives overlap with computation. False: ranks carry out collectives while they wait,
   /// like threads and processes of a host without dedicated communication hardware.
   bool overlaps = true;
   bool operator==(const Cluster&) const = default;  ///< member by member
 
+  DeviceRates rates() const;        ///< of a device of speed 1
   int devices() const;              ///< devices of all nodes: the largest number of ranks
   int node_of(int rank) const;      ///< index of the rank's node. Throws Error for a rank without a device
   double speed_of(int rank) const;  ///< speed of the rank's device. Throws Error for a rank without a device

@@ -66,13 +66,13 @@ namespace {
 class DryPass {
  public:
   DryPass(const DryRunOptions& o, const WeightReads& reads)
-      : reads_(reads), watch_([this](const LaunchWatch::Call& c) { see(c); }, LaunchWatch::Mode::dry) {
+      : reads_(reads), rates_(o.rates), watch_([this](const LaunchWatch::Call& c) { see(c); }, LaunchWatch::Mode::dry) {
     if (o.meter) dry_.emplace(*o.meter, [this](const std::string& axis, const Call& c) { see(axis, c); });
   }
-  void run(PartInfo& part, ActionKind during, double& operations, const std::function<void()>& pass) {
+  void run(PartInfo& part, ActionKind during, double& seconds, const std::function<void()>& pass) {
     part_ = &part;
     during_ = during;
-    operations_ = &operations;
+    seconds_ = &seconds;
     pass();
     part_ = nullptr;
   }
@@ -81,7 +81,7 @@ class DryPass {
   void see(const LaunchWatch::Call& call) {
     if (runs_dry(call)) call.kernel();
     if (part_) reads_.see(call);
-    if (part_) *operations_ += std::max(operations_of(call), operations_per_byte * call.bytes);
+    if (part_) *seconds_ += std::max(operations_of(call) / rates_.flops, call.bytes / rates_.memory_bandwidth);
   }
   void see(const std::string& axis, const Call& call) {
     if (call.kind == CallKind::recv || !part_) return;
@@ -101,8 +101,9 @@ class DryPass {
   }
 
   const WeightReads& reads_;
+  const DeviceRates rates_;
   PartInfo* part_ = nullptr;  // part of the current pass; also for the two members below
-  double* operations_ = nullptr;
+  double* seconds_ = nullptr;
   ActionKind during_ = ActionKind::forward;
   LaunchWatch watch_;
   std::optional<TrafficMeter::Dry> dry_;
@@ -224,7 +225,7 @@ DryRun dry_run(const Chain& chain, Parameters& parameters, std::vector<PartInfo>
   if (options.memory) count_memory(chain, parameters, parts, x, options);
   for (PartInfo& part : parts)
     for (double* seconds : {&part.cost.forward, &part.cost.backward_input, &part.cost.backward_weight})
-      *seconds = std::max(*seconds / options.operations_per_second, 1e-9);
+      *seconds = std::max(*seconds, 1e-9);
   parameters.clear_grads();
   return {std::move(parts), loss};
 }

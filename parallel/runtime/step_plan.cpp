@@ -28,7 +28,7 @@ void measure_parts(std::vector<PartInfo>& parts, const Chain& chain, Parameters&
                    bool all, bool cuts_texts, bool keeps_memory, World& world) {
   std::vector<PartCost> costs(parts.size());
   if (world.clock())
-    costs = count_costs(chain, parameters, example, world.clock()->cluster().flops);
+    costs = count_costs(chain, parameters, example, world.clock()->cluster().rates());
   else if (world.rank() == 0 || all)
     costs = measure_costs(chain, parameters, example, 5, keeps_memory);
   std::vector<double> numbers;

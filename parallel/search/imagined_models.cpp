@@ -69,11 +69,7 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   std::vector<PartInfo> parts = chain.parts(parameters);
   for (PartInfo& part : parts) part.divided = divided_slices(parameters, part.slice);
   DryRun run = dry_run(chain, parameters, std::move(parts), in,
-                       {.meter = &mesh.meter(),
-                        .loss = o_.loss,
-                        .labels = labels,
-                        .operations_per_second = o_.operations_per_second,
-                        .memory = true});
+                       {.meter = &mesh.meter(), .loss = o_.loss, .labels = labels, .rates = o_.rates, .memory = true});
   return {std::move(run.parts), parameters.size(),
           std::make_shared<const std::vector<RankWeight>>(rank_weights(parameters))};
 }

@@ -25,7 +25,7 @@ struct ImaginedModelOptions {
   Loss loss = {};                                                ///< null: none
   /// Parses a strategy and applies the run's other settings.
   std::function<Strategy(const std::string&)> strategy = [](const std::string& text) { return parse_strategy(text); };
-  double operations_per_second = 1e12;  ///< of a device of speed 1, for counted costs
+  DeviceRates rates = {};  ///< of a device of speed 1, for counted costs
   /// Measured seconds of the whole model's parts for that many rows; null: counted from shapes. A rank's share under a
   /// split is always counted.
   std::function<std::vector<PartCost>(Index rows)> costs = {};

@@ -80,7 +80,7 @@ bandwidth = 25e9
 
     def test_what_layers_send(self):
         """Batch norm's sums over a slow link, in one step and in a sweep; on one rank there are none."""
-        (self.dir / "slow.toml").write_text("[[nodes]]\ndevices = 4\n[links.inside]\nlatency = 1.0\nbandwidth = 0\n")
+        (self.dir / "slow.toml").write_text("[[nodes]]\ndevices = 4\n[links.inside]\nlatency = 1.0\nbandwidth = inf\n")
         def simulate(scope, *words):
             r = run("simulate", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--batch", 8, "--cost", "equal", "--cluster", self.dir / "slow.toml", *words,
                     "--parallel.norm_scope", scope)
@@ -257,7 +257,7 @@ output = [0, 0, 0, 0]
         return ["--cluster", self.dir / name]
 
     def free(self, devices):
-        return self.cluster(f"source = \"measured\"\n[[nodes]]\ndevices = {devices}\n[links.inside]\nlatency = 0\nbandwidth = 0\n")
+        return self.cluster(f"source = \"measured\"\n[[nodes]]\ndevices = {devices}\n[links.inside]\nlatency = 0\nbandwidth = inf\n")
 
     def rows(self, text):
         """By ranks: batch, step in seconds, band, samples per second, speed-up, per rank, ...; the last word is the evidence."""
@@ -284,7 +284,7 @@ output = [0, 0, 0, 0]
         got = run("simulate", "resnet18", "--data", "synthetic", "--data.image_size", 32, "--batch", 8, "--mesh", "data=8", "--strategy", "one_weird_trick", "--cost", "equal")
         self.assertLessEqual(float(re.search(r"(?m)^efficiency ([\d.]+) %", got.stdout)[1]), 100)
         # All ranks wait for the one of half the speed: two halves of the work on 1.5 devices in the time of 2.
-        two = self.cluster("[[nodes]]\ndevices = 1\n[[nodes]]\ndevices = 1\nspeed = 0.5\n[links.between]\nlatency = 0\nbandwidth = 0\n")
+        two = self.cluster("[[nodes]]\ndevices = 1\n[[nodes]]\ndevices = 1\nspeed = 0.5\n[links.between]\nlatency = 0\nbandwidth = inf\n")
         self.assertIn(f"efficiency {100 / 1.5:.1f} %", self.simulate("--mesh", "data=2", "--batch", 8, *two, cost="equal"))
         # What is between steps is not shared.
         text = self.simulate("--mesh", "data=8", "--batch", 64, *self.free(8))
@@ -309,7 +309,7 @@ output = [0, 0, 0, 0]
         self.assertIn(f" of a step are not divided, {100 * self.between / one:.2f} % of one rank's; it is at most {one / self.between:.2f} times as fast", text)
 
     def test_communication_is_below_amdahl(self):
-        slow = self.cluster("source = \"measured\"\n[[nodes]]\ndevices = 16\n[links.inside]\nlatency = 1e-4\nbandwidth = 0\nsource = \"data sheet\"\n")
+        slow = self.cluster("source = \"measured\"\n[[nodes]]\ndevices = 16\n[links.inside]\nlatency = 1e-4\nbandwidth = inf\nsource = \"data sheet\"\n")
         rows = self.rows(self.simulate("--mesh", "data=1", "--batch", 64, "--sweep", "ranks=1,4,16", "--scaling", "strong", "--strategy",
                                        "data_parallel(overlap=false)", *slow))
         one = 64 * self.parts + self.between
@@ -361,7 +361,7 @@ output = [0, 0, 0, 0]
         """Dealt in turn the last rank may lie beside the first; the first node may have a single device."""
         def links(placement, devices):
             nodes = "".join(f"[[nodes]]\ndevices = {n}\n" for n in devices)
-            c = self.cluster(f"placement = \"{placement}\"\n{nodes}[links.inside]\nlatency = 0\nbandwidth = 0\n[links.between]\nlatency = 0\nbandwidth = 0\n")
+            c = self.cluster(f"placement = \"{placement}\"\n{nodes}[links.inside]\nlatency = 0\nbandwidth = inf\n[links.between]\nlatency = 0\nbandwidth = inf\n")
             return re.findall(r"(?m)^  links (inside|between) nodes", self.simulate("--mesh", "data=3", "--batch", 12, *c, cost="equal"))
         self.assertEqual(links("block", (4,)), ["inside"])
         self.assertEqual(links("block", (1, 4)), ["inside", "between"])
@@ -415,7 +415,7 @@ output = [0, 0, 0, 0]
         self.assertIn("layers are split", half)
         planned = run("plan", "show", "mlp", "--mesh", "tensor=2", "--strategy", "tensor", "--batch", 256, "--cost", "equal").stdout
         self.assertEqual(re.search(r"^all +tensor +\d+ +(\d+)$", planned, re.M)[1], re.search(r"^all +tensor +[\d.]+ u?m?s +(\d+) ", half, re.M)[1])
-        slow = self.cluster("[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1\nbandwidth = 0\n")
+        slow = self.cluster("[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1\nbandwidth = inf\n")
         text = self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor", "--batch", 256, *slow, cost="counted")
         self.assertGreater(float(re.search(r"takes ([\d.]+) s,", text)[1]), 2)
         sweep = self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor | data_parallel", "--batch", 256, "--sweep", "ranks=2,4", *self.free(4), cost="equal")
@@ -446,7 +446,7 @@ output = [0, 0, 0, 0]
         self.assertEqual(eight - four, 4 * (two - plain))
 
     def test_memory(self):
-        small = "[[nodes]]\ndevices = 1\nmemory = 1e9\n[[nodes]]\ndevices = 1\nmemory = 1e6\n[links.between]\nlatency = 0\nbandwidth = 0\n"
+        small = "[[nodes]]\ndevices = 1\nmemory = 1e9\n[[nodes]]\ndevices = 1\nmemory = 1e6\n[links.between]\nlatency = 0\nbandwidth = inf\n"
         text = self.simulate("--mesh", "pipe=2", "--strategy", "pipeline(micro=2)", "--batch", 8, *self.cluster(small), cost="equal")
         self.assertRegex(text, r"(?m)^stage 0 needs 6\.\d\d MB of 1\.00 GB: fits$")
         self.assertRegex(text, r"(?m)^stage 1 needs 2\.\d\d MB of 1\.00 MB: DOES NOT FIT$")

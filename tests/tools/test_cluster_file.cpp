@@ -27,6 +27,7 @@ const std::vector<Key> keys = {
     {"", "jitter", "0.25", false, false, "-0.1", "3.5"},
     {"", "seed", "7", false, false, "-1"},
     {"", "flops", "2e12", false, false, "0", "1e30"},
+    {"", "memory_bandwidth", "1e12", false, false, "0", "1e30"},
     {"", "overlaps", "false"},
     {"", "source", "\"data sheet\"", false, true, "\"hearsay\""},
     {"[[nodes]]", "count", "4", false, false, "0", "20000000"},
@@ -42,7 +43,7 @@ const std::vector<Key> keys = {
     {"[links.inside]", "oversubscription", "2", false, false, "0.5", "1e7"},
     {"[links.inside]", "source", "\"assumed\"", false, true, "\"guess\""},
     {"[links.between]", "latency", "0.5", true, false, "-1", "2000"},
-    {"[links.between]", "bandwidth", "0", true, false, "-5"},
+    {"[links.between]", "bandwidth", "inf", true, false, "0"},
 };
 const std::string source = "there/cluster.toml";
 
@@ -111,6 +112,7 @@ TEST_CASE("a cluster file is read") {
                        .jitter = 0.25,
                        .seed = 7,
                        .flops = 2e12,
+                       .memory_bandwidth = 1e12,
                        .name = "two kinds",
                        .overlaps = false});
   Cluster one;

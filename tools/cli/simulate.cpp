@@ -83,7 +83,7 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   const std::vector<Axis> mesh = mesh_axes(config);
   const Cluster given = cluster_of(config, ranks_of(mesh));
   check_room(given, mesh);
-  DescribedPlan described(config, mesh, options.cost, given.flops);
+  DescribedPlan described(config, mesh, options.cost, given.rates());
   const Cluster cluster = cluster_of(config, described, ranks_of(mesh));
   described.plan = described.rank_plan(config, mesh);
   described.collectives = collectives;

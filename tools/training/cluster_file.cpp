@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "datasets/formats/data_paths.h"
@@ -79,11 +80,13 @@ Link read_link(const toml::table& table, const std::string& name, const std::str
   std::string from = to_string(usual);
   TableReader reader(table, name + ".", source);
   reader.read({{name + ".latency", &link.latency, "", 0, 1e3},
-               {name + ".bandwidth", &link.bandwidth, "", 0, 1e18},
+               {name + ".bandwidth", &link.bandwidth, "above 0 bytes per second, or inf for free transfers", 1, 1e18},
                {name + ".efficiency", &link.efficiency, "", 1e-6, 1},
                {name + ".oversubscription", &link.oversubscription, "", 1, 1e6},
                {.name = name + ".source", .value = &from, .choices = sources}},
-              {});
+              [&](const std::string& key, const toml::node& node) {  // Link::bandwidth is then 0
+                return key == name + ".bandwidth" && node.value_or(0.0) == std::numeric_limits<double>::infinity();
+              });
   reader.require({"latency", "bandwidth"});
   link.source = source_named(from);
   return link;
@@ -150,6 +153,7 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
              {"jitter", &cluster.jitter, "", 0, Cluster::most_jitter},
              {"seed", &seed, "", 0},
              {"flops", &cluster.flops, "", 1, 1e24},
+             {"memory_bandwidth", &cluster.memory_bandwidth, "", 1, 1e24},
              {"overlaps", &cluster.overlaps},
              {.name = "source", .value = &from, .choices = sources},
              {"nodes", &any},
@@ -181,6 +185,7 @@ std::string cluster_toml(const Cluster& c) {
   std::string title = json_text(c.name);  // TOML wants one more character escaped than JSON
   for (std::size_t at; (at = title.find('\x7f')) != title.npos;) title.replace(at, 1, "\\u007f");
   std::string text = fmt::format("name = {}\nflops = {}\njitter = {}\nseed = {}\n", title, c.flops, c.jitter, c.seed);
+  if (c.memory_bandwidth > 0) text += fmt::format("memory_bandwidth = {}\n", c.memory_bandwidth);
   if (c.cyclic) text += "placement = \"cyclic\"\n";
   if (!c.overlaps) text += "overlaps = false\n";
   for (const NodeGroup& g : c.nodes)
@@ -192,7 +197,7 @@ std::string cluster_toml(const Cluster& c) {
     check(link.measured.empty(), "cluster", "calls that were measured {} nodes have no place in a cluster file", name);
     text += fmt::format(
         "\n[links.{}]\nlatency = {}\nbandwidth = {}\nefficiency = {}\noversubscription = {}\nsource = \"{}\"\n", name,
-        link.latency, link.bandwidth, link.efficiency, link.oversubscription, to_string(link.source));
+        link.latency, link.bandwidth > 0 ? fmt::to_string(link.bandwidth) : "inf", link.efficiency, link.oversubscription, to_string(link.source));
   }
   return text;
 }

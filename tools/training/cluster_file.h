@@ -12,7 +12,7 @@
 //   speed = 0.5
 //   [links.inside]                               # between two devices of a node
 //   latency = 2e-6                               # seconds
-//   bandwidth = 300e9                            # bytes per second; 0: unlimited
+//   bandwidth = 300e9                            # bytes per second and device; inf: transfers are free
 //   efficiency = 0.8                             # share of the bandwidth that transfers reach; default 1
 //   oversubscription = 1.0                       # if all send at once, each gets 1 / this; default 1
 //   source = "assumed"                           # as for nodes
@@ -29,6 +29,7 @@
 //   jitter     standard deviation of the logarithm of each computation's slowdown factor; default 0
 //   seed       random seed of jitter; default 0
 //   flops      floating-point operations per second of a device of speed 1; default 1e11
+//   memory_bandwidth  bytes per second between a device of speed 1 and its memory; default flops / 8
 //   overlaps   true (default): communication overlaps with computation; false: ranks communicate while they wait
 //   source     default source of numbers; default "assumed"
 // A link that no two devices use may be omitted.
