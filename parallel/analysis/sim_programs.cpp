@@ -106,6 +106,7 @@ void SimPrograms::prepare(int r) {
     else if (a.kind->calls && size(r, a.peer.axis) > 1)
       add_calls(r, a, s);
     else if (!is_message(a)) {
+      s.answers = is_custom(a) && !a.peer.pairs.empty() && size(r, a.peer.axis) > 1;
       s.cost = cost_of(r, a);
       add_comms(r, a, s);
     }
@@ -210,10 +211,10 @@ void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
 void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
   s.is = SimAction::Is::send;
   s.ahead = true;
-  Index bytes = 0;
+  Index largest = 0;  // a header comes with its vector
   for (const PlannedCall& call : calls_of(plan, a, size(r, a.peer.axis), options.element, options.step))
-    bytes += call.bytes;
-  add_message(a, s, bytes);
+    largest = std::max(largest, call.bytes);
+  add_message(a, s, largest);
 }
 
 /// The header of a channel message takes no extra time.

@@ -34,6 +34,7 @@ struct SimAction {
   bool is_clock = false;          ///< push: carries the sender's number of updates
   bool reports = false;           ///< reports_loss()
   bool ahead = false;             ///< send: to ranks by Peer::pairs; no rank waits for it before it runs again
+  bool answers = false;           ///< compute: a passive rank answers what such sends have brought
   bool trades = false;            ///< send: to ranks by Peer::pairs; ends when their messages have arrived, too
   int axis = -1;                  ///< index into SimPrograms::axes, for communication
   int nth = 0;                    ///< collective: its index among the program's along the axis; push, pull: index of

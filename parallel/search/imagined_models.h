@@ -36,7 +36,7 @@ struct ImaginedModelOptions {
 ///   has the same kernels for any number of rows. Else there is one for each power of two, with interpolation.
 /// - Communication of layers over the ranks that share a batch is computed for two ranks; gathered vectors grow in
 ///   proportion to the ranks.
-/// - If images are cut, the rank has neighbours on all sides.
+/// - If images are cut, each part has what the first, second and last rank have at most.
 /// - If texts are cut, the rank is the one whose causal attention takes longest: the last one, except under ulysses,
 ///   which divides heads.
 class ImaginedModels {
@@ -63,6 +63,8 @@ class ImaginedModels {
   std::optional<Line> line(const LayerSplit&, bool recompute, int data, Index rows);
   const std::optional<RankModel>& point(const LayerSplit&, bool recompute, int data, Index rows);
   RankModel imagine(const LayerSplit&, bool recompute, int data, Index rows);
+  /// place: of the rank along axes that cut inputs; 0: first, 1: last, 2: second.
+  RankModel imagine_at(const LayerSplit&, bool recompute, int data, Index rows, int place);
   void charge(RankModel&, const LayerSplit&, bool recompute, Index rows);
   Index most_rows();
 
