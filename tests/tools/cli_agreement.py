@@ -42,8 +42,7 @@ rows = {
     "easgd": [("mlp", "data=4", "")],
     "gossip": [("mlp", "data=4", "graph={}"), ("mlp", "data=4", "mode=push_sum"), ("mlp", "data=4", "mode=async"),
                ("mlp", "data=4", "mode=async, graph=random")],
-    "parameter_server": [("mlp", "data=4", ""), ("mlp", "data=4", "mode=async"), ("mlp", "data=4", "mode=ssp, staleness=2"),
-                         ("mlp", "data=4", "backup=1")],
+    "parameter_server": [("mlp", "data=4", ""), ("mlp", "data=4", "mode=async"), ("mlp", "data=4", "mode=ssp, staleness=2")],
     "compress": [("mlp", "data=4", "")],
 }
 # They need texts, or layouts of named layers, and so models whose steps take minutes here.

@@ -133,6 +133,7 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
     fresh = machine.fresh.value;
     vector_op = machine.vector_op.value;
     jitter = machine.jitter;
+    busy = busy_in_words(machine);
   }
   if (strategy.split.any()) {  // checked before the measurement, which may take minutes
     ImaginedModels tried(imagined_options(config, model, strategy, {}));

@@ -88,6 +88,7 @@ struct DescribedPlan {
   std::vector<MeasuredCall> calls;      ///< of a machine file
   double fresh = 0, vector_op = 0;      ///< of a machine file, for SimulateOptions
   double jitter = 0;                    ///< of a machine file
+  std::string busy = {};                ///< of a machine file: busy_in_words()
   std::string collectives = {};         ///< of SimulateOptions
   Index rows = 1, first_rows = 0;       ///< rows of a micro-batch on a rank; argument of the first set_rows()
   std::vector<PartInfo> parts;          ///< with their costs

@@ -283,7 +283,7 @@ Chart chart_of(const Scaling& scaling, const std::string& title) {
   for (const ScalingPoint& p : scaling.points) {
     const double rate = p.per_second();
     predicted.points.emplace_back(p.ranks, rate);
-    predicted.intervals.emplace_back(rate / (1 + p.basis.band), rate / (1 - p.basis.band));
+    predicted.intervals.emplace_back(rate / (1 + p.basis.band), rate / (1 - p.basis.below));
     predicted.evidence.push_back(p.basis.evidence());
     ideal.points.emplace_back(p.ranks, first.per_second() * p.ranks / first.ranks);
     if (!p.measured) continue;

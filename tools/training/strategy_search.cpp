@@ -174,13 +174,16 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
           [&](Plan plan, const Strategy& strategy) {
             return with_agreements(plan, strategy, step_options(settings_), optimizer_, make_loss(settings_));
           }};
-  if (q.profile)
+  if (q.profile) {
+    in.jitter = jitter_of(*q.profile);
+    in.heldout = heldout_error(*q.profile);
     in.beside = [&](SimulateOptions& machine, Index rows) {
       const StepCosts costs = costs_at(*q.profile, rows);
       machine.loss = costs.loss;
       machine.update = costs.update;
       machine.between_steps = costs.between;
     };
+  }
   return trireme::search(in);
 }
 
