@@ -80,7 +80,7 @@ bandwidth = 25e9
 
     def test_what_layers_send(self):
         """Batch norm's sums over a slow link, in one step and in a sweep; on one rank there are none."""
-        (self.dir / "slow.toml").write_text("[[nodes]]\ndevices = 4\n[links.inside]\nlatency = 1.0\nbandwidth = inf\n")
+        (self.dir / "slow.toml").write_text("[[nodes]]\ndevices = 4\n[links.inside]\nlatency = 1.0\nbandwidth = inf\n[collectives]\ndoubling = 0\nhalving = 0\n")
         def simulate(scope, *words):
             r = run("simulate", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--batch", 8, "--cost", "equal", "--cluster", self.dir / "slow.toml", *words,
                     "--parallel.norm_scope", scope)
@@ -88,8 +88,9 @@ bandwidth = 25e9
             return r.stdout
         norms = 19 * (1 + 2)   # seconds: two ranks gather forward, and sum backward
         self.assertGreaterEqual(self.seconds(simulate("global", "--mesh", "data=2")) - self.seconds(simulate("local", "--mesh", "data=2")), 0.99 * norms)
-        self.assertIn("calls inside layers: 42 in a step", simulate("global", "--mesh", "data=2"))
-        self.assertNotIn("calls inside layers", simulate("local", "--mesh", "data=2"))
+        for calls in "21 all_gathers", "21 all_reduces":
+            self.assertIn(f"batch norm statistics: {calls} over 2 ranks of data by ring", simulate("global", "--mesh", "data=2"))
+        self.assertNotIn("batch norm statistics", simulate("local", "--mesh", "data=2"))
         one, two = (re.findall(r"^ +[12] .*$", simulate(scope, "--mesh", "data=1", "--sweep", "ranks=1,2"), re.M) for scope in ("global", "local"))
         self.assertEqual(one[0], two[0])
         self.assertNotEqual(one[1], two[1])
@@ -143,6 +144,30 @@ bandwidth = 25e9
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("up to 256 ranks, the mesh has 512", r.stderr)
 
+    def test_sizes_choose_algorithms(self):
+        """Batch norms' calls and sums of losses, too; the longest calls are named; a table of the file overrides."""
+        words = ("simulate", "resnet18", "--mesh", "data=64", "--batch", 64, "--cost", "counted")
+        def step(more):
+            (self.dir / "c.toml").write_text("flops = 1e14\nmemory_bandwidth = 2e12\n" + self.cluster + more)
+            r = run(*words, "--cluster", self.dir / "c.toml")
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertRegex(r.stdout, r"batch norm statistics: \d+ \w+s over 64 ranks of data by [\w ]+, [\d.]+ ms, [\d.]+ % of the step")
+            shares = re.search(r"^time of all: (.*)$", r.stdout, re.M).group(1)
+            self.assertAlmostEqual(sum(map(float, re.findall(r"([\d.]+) %", shares))), 100, delta=0.3)
+            return self.seconds(r.stdout), r.stdout
+        usual, rings, doubling = step(""), step("[collectives]\ndoubling = 0\nhalving = 0\n"), step("[collectives]\nhalving = 1000000000\n")
+        self.assertLess(usual[0], rings[0])
+        self.assertLess(doubling[0], usual[0])
+        self.assertIn("64 ranks of data by ring", rings[1])
+        self.assertIn("64 ranks of data by halving and doubling", doubling[1])
+
+    def test_a_bandwidth_of_nothing(self):
+        for value, words in (("0", "bandwidth"), ("-1.0", "bandwidth"), ("inf", "")):
+            (self.dir / "c.toml").write_text(self.cluster.replace("300e9", value))
+            r = run("simulate", "mlp", "--cluster", self.dir / "c.toml", "--mesh", "data=2", "--cost", "equal")
+            self.assertEqual(r.returncode, unittests.statuses["usage"] if words else 0, r.stderr)
+            self.assertIn(words and "links.inside.bandwidth", r.stderr)
+
     def test_jitter_of_many_ranks(self):
         (self.dir / "jitter.toml").write_text("jitter = 0.05\n" + self.cluster)
         (self.dir / "alike.toml").write_text(self.cluster.replace("speed = 0.5", "speed = 1.0"))
@@ -191,7 +216,7 @@ bandwidth = 25e9
                             (["--sweep", "ranks=1", "--measured", self.dir], "no study"),
                             (["--sweep", "ranks=1,x"], "expected for example ranks=1,2,4,8"), (["--sweep", "1,2"], "expected for example"),
                             (["--sweep", "ranks=2147483647"], "1 to 16777216 ranks"), (["--sweep", "ranks=99999999999"], "1 to 16777216 ranks"),
-                            (["--allreduce", "ring"], "parallel.allreduce is ring; simulate reduces along rings"), (["--sweep", "ranks="], "expected for example"),
+                            (["--allreduce", "ring"], "parallel.allreduce is ring; simulate takes the algorithms of the cluster file"), (["--sweep", "ranks="], "expected for example"),
                             (["--mesh", "pipe=2,data=1", "--strategy", "pipeline", "--sweep", "ranks=3"], "3 ranks are no multiple of the 2"),
                             (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "axis data"), (["--cost", "free"], "cost"), (["--steps", 0], "steps")):
             r = run("simulate", "mlp", "--batch", 4, *words)
@@ -309,7 +334,7 @@ output = [0, 0, 0, 0]
         self.assertIn(f" of a step are not divided, {100 * self.between / one:.2f} % of one rank's; it is at most {one / self.between:.2f} times as fast", text)
 
     def test_communication_is_below_amdahl(self):
-        slow = self.cluster("source = \"measured\"\n[[nodes]]\ndevices = 16\n[links.inside]\nlatency = 1e-4\nbandwidth = inf\nsource = \"data sheet\"\n")
+        slow = self.cluster("source = \"measured\"\n[[nodes]]\ndevices = 16\n[links.inside]\nlatency = 1e-4\nbandwidth = inf\nsource = \"data sheet\"\n[collectives]\ndoubling = 0\nhalving = 0\n")
         rows = self.rows(self.simulate("--mesh", "data=1", "--batch", 64, "--sweep", "ranks=1,4,16", "--scaling", "strong", "--strategy",
                                        "data_parallel(overlap=false)", *slow))
         one = 64 * self.parts + self.between
@@ -396,7 +421,7 @@ output = [0, 0, 0, 0]
         def step(flops):
             c = self.cluster(f"flops = {flops}\n[[nodes]]\ndevices = 1\n")
             text = self.simulate("--batch", 64, *c, cost="counted")
-            self.assertIn(f"costs of layers        assumed, counted from shapes, at {flops:.3g} operations per second".replace("e+0", "e+0"), text)
+            self.assertIn(f"costs of layers        assumed, counted from shapes, at {flops:.3g} operations and {flops / 8:.3g} bytes of memory per second", text)
             self.assertIn("weakest source: assumed", text)
             number, unit = re.search(r"takes ([\d.]+) (us|ms|s),", text).groups()
             return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]

@@ -8,7 +8,7 @@
 #include "parallel/comm/call.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/comm/world/norm_ranks.h"
-#include "parallel/model/planned_traffic.h"
+#include "parallel/plan/action_kind.h"
 #include "tools/cli/simulate_basis.h"
 #include "tools/cli/simulate_scaling.h"
 
@@ -52,6 +52,27 @@ void print_efficiency(const DescribedPlan& described, const Cluster& cluster, co
   fmt::print("bubble {:.1f} %: idle over busy time of all ranks\n", 100 * s.bubble);
   fmt::print("exposed communication {}, {:.1f} % of the step{}: computation waits for a call\n",
              time_text(exposed / steps), 100 * exposed / s.makespan, program.empty() ? "" : ", in " + program);
+}
+
+/// Prints where the steps' time goes, in parts that add up to all of it. s: without jitter; whole: with it.
+void print_shares(const Plan& plan, const Simulation& s, double whole) {
+  const auto share = [whole](double seconds) { return fmt::format("{:.1f} %", 100 * seconds / whole); };
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    const auto row = std::ranges::find(s.timeline.programs, static_cast<int>(r)) - s.timeline.programs.begin();
+    double updates = 0, left = s.makespan - s.busy[r];
+    for (const Span& span : s.timeline.spans)
+      if (span.rank == row &&
+          plan.programs[r].actions[static_cast<std::size_t>(span.action)].kind == ActionKind::update)
+        updates += span.end - span.begin;
+    std::string text = fmt::format("time of {}: computation {}, optimizer {}", plan.programs[r].name,
+                                   share(s.busy[r] - updates), share(updates));
+    for (const AxisTraffic& t : s.exposed[r]) {
+      text += fmt::format(", exposed communication over {} {}", t.axis, share(t.seconds));
+      left -= t.seconds;
+    }
+    text += ", bubble " + share(std::max(0.0, left));
+    fmt::print("{}{}\n", text, whole > s.makespan ? ", jitter " + share(whole - s.makespan) : "");
+  }
 }
 
 /// Prints the calls whose time is at least a twentieth of the steps, up to three of a program.
@@ -107,6 +128,11 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   fmt::print("{}\n", described.caveat(options.steps));
   const PredictionBasis basis = basis_of(described, cluster, ranks_of(mesh));
   print_efficiency(described, cluster, s, step, batch, options.steps);
+  Cluster steady = cluster;
+  steady.jitter = 0;
+  print_shares(plan,
+               cluster.jitter > 0 ? described.simulate_on(steady, plan, described.traffic.step, options.steps) : s,
+               s.makespan);
   print_longest_calls(plan, s, options.steps);
   fmt::print("the step may take {}\n\n{}", basis.range(step), basis.table());
   print_traffic(plan, s);
