@@ -1,10 +1,13 @@
 #include "parallel/analysis/sim_programs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <queue>
 #include <tuple>
 
+#include "parallel/analysis/collective_messages.h"
 #include "parallel/async/channel_plan.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/world/mesh.h"
@@ -103,10 +106,12 @@ void SimPrograms::prepare(int r) {
     else if (a.kind->calls && size(r, a.peer.axis) > 1)
       add_calls(r, a, s);
     else if (!is_message(a)) {
+      s.answers = is_custom(a) && !a.peer.pairs.empty() && size(r, a.peer.axis) > 1;
       s.cost = cost_of(r, a);
       add_comms(r, a, s);
     }
     if (s.is != SimAction::Is::compute) s.mixes = mixing(r, a);
+    if (s.axis >= 0) give_purpose(r, a, s);
   }
   const auto waits = dependencies(plan.programs[r], plan.parts);
   for (ActionId id = 0; id < std::ssize(list); ++id) {
@@ -130,8 +135,43 @@ int SimPrograms::axis_of(const std::string& name, const std::vector<int>& of) {
   return static_cast<int>(axes.size()) - 1;
 }
 
+int SimPrograms::ranks_of(int r, const Action& a) const {
+  return a.peer.members.empty() ? size(r, a.peer.axis) : static_cast<int>(std::ssize(a.peer.members));
+}
+
+void SimPrograms::give_purpose(int r, const Action& a, SimAction& s) {
+  CallTime made{.what = to_string(a.kind) + " " + to_string(a.payload), .ranks = 2, .largest = s.bytes};
+  if (s.is == SimAction::Is::collective) {
+    const auto calls = calls_of(plan, a, ranks_of(r, a), options.element, options.step);
+    s.count = std::ssize(calls);
+    made.ranks = ranks_of(r, a);
+    made.largest = 0;
+    for (const PlannedCall& c : calls)
+      if (c.bytes >= made.largest) std::tie(made.kind, made.largest) = std::tuple(c.kind, c.bytes);
+  }
+  s.purpose = purpose(r, made, s.axis);
+}
+
+/// Index of a purpose among the program's, which it joins if it is new.
+int SimPrograms::purpose(int r, const CallTime& made, int axis) {
+  auto& all = programs[r].purposes;
+  auto at = std::ranges::find_if(all, [&](const CallTime& c) {
+    return c.what == made.what && c.axis == axes[axis] && c.kind == made.kind && c.ranks == made.ranks;
+  });
+  if (at == all.end()) {
+    at = all.insert(all.end(), made);
+    at->axis = axes[axis];
+  }
+  at->largest = std::max(at->largest, made.largest);
+  const bool messages = !options.collectives.empty() && CollectiveMessages::has(made.kind);
+  at->algorithm = !messages ? algorithm_of(cluster.between, made.kind, made.ranks, at->largest)
+                  : made.kind == CallKind::all_reduce ? options.collectives
+                                                      : "ring";
+  return static_cast<int>(at - all.begin());
+}
+
 void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
-  const int ranks = a.peer.members.empty() ? size(r, a.peer.axis) : static_cast<int>(std::ssize(a.peer.members));
+  const int ranks = ranks_of(r, a);
   if (ranks == 1) return;
   SimProgram& program = programs[r];
   s.is = SimAction::Is::collective;
@@ -171,10 +211,10 @@ void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
 void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
   s.is = SimAction::Is::send;
   s.ahead = true;
-  Index bytes = 0;
+  Index largest = 0;  // a header comes with its vector
   for (const PlannedCall& call : calls_of(plan, a, size(r, a.peer.axis), options.element, options.step))
-    bytes += call.bytes;
-  add_message(a, s, bytes);
+    largest = std::max(largest, call.bytes);
+  add_message(a, s, largest);
 }
 
 /// The header of a channel message takes no extra time.
@@ -199,15 +239,41 @@ void SimPrograms::add_message(const Action& a, SimAction& s, Index bytes) {
   s.took[1] = message_time(cluster.between, bytes);
 }
 
+/// Duration of one call of a layer. By messages: of the slowest line of ranks of that kind, if all begin together.
+Nanoseconds SimPrograms::layer_call(const PlannedCall& c, int axis, int ranks, Index bytes, bool between) {
+  const Link& link = between ? cluster.between : cluster.inside;
+  if (ranks == 1) return 0;
+  if (c.kind == CallKind::send || c.kind == CallKind::recv) return message_time(link, bytes);
+  if (options.collectives.empty() || !CollectiveMessages::has(c.kind))
+    return collective_time(link, c.kind, ranks, bytes);
+  const auto [at, fresh] = by_messages_.try_emplace({axis, c.kind, bytes});
+  if (fresh) {
+    const RankLines all = lines(grid, axis);
+    std::vector<std::vector<int>> groups;
+    for (int line = 0; line < all.lines(); ++line)
+      groups.emplace_back(all.members.begin() + all.first[line], all.members.begin() + all.first[line + 1]);
+    const auto times = CollectiveMessages(cluster, grid.size(), options.collectives).times(groups, c.kind, bytes);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const int node = cluster.node_of(groups[g].front());
+      const bool apart = std::ranges::any_of(groups[g], [&](int rank) { return cluster.node_of(rank) != node; });
+      at->second[apart] = std::max(at->second[apart], times[g]);
+    }
+  }
+  return at->second[between];
+}
+
 void SimPrograms::add_comms(int r, const Action& a, SimAction& s) {
   for (const PlannedCall& c : comms_of(plan.parts, a)) {
-    const int ranks = size(r, c.axis);
+    const int ranks = size(r, c.axis), axis = axis_of(c.axis);
     const Index each = c.bytes / std::max<Index>(1, c.calls);
-    const auto call = [&](const Link& link) {
-      const bool message = c.kind == CallKind::send || c.kind == CallKind::recv;
-      return ranks == 1 ? 0 : message ? message_time(link, each) : collective_time(link, c.kind, ranks, each);
-    };
-    s.comms.push_back({axis_of(c.axis), {c.calls * call(cluster.inside), c.calls * call(cluster.between)}, c.bytes});
+    const auto call = [&](bool between) { return c.calls * layer_call(c, axis, ranks, each, between); };
+    const std::string what = c.move.empty() ? fmt::format("{} of layers", name_of(c.kind)) : c.move;
+    const bool message = c.kind == CallKind::send || c.kind == CallKind::recv;
+    s.comms.push_back({axis,
+                       {call(false), call(true)},
+                       c.bytes,
+                       purpose(r, {.what = what, .kind = c.kind, .ranks = message ? 2 : ranks, .largest = each}, axis),
+                       c.calls});
   }
 }
 
@@ -231,6 +297,7 @@ void SimPrograms::pair_messages() {
       if (a.kind != ActionKind::send || is_channel(a)) continue;
       sends[prepare_message(r, id)].push(id);
       add_message(a, programs[r].actions[id], a.part >= 0 ? plan.parts[a.part].cost.output : 0);
+      give_purpose(r, a, programs[r].actions[id]);
     }
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {

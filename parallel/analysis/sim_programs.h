@@ -1,7 +1,10 @@
 // SimPrograms: a plan's programs in the form that the simulator runs: for each action its type, costs and dependents,
 // in flat lists without names.
 #pragma once
+#include <array>
+#include <map>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "parallel/analysis/simulate.h"
@@ -19,6 +22,8 @@ struct SimComm {
   int axis;             ///< index into SimPrograms::axes
   Nanoseconds took[2];  ///< duration of all its calls, inside a node and between nodes
   Index bytes;          ///< AxisTraffic::bytes
+  int purpose;          ///< index into SimProgram::purposes
+  Index calls;          ///< number of calls
 };
 
 /// An action of a program.
@@ -29,6 +34,7 @@ struct SimAction {
   bool is_clock = false;          ///< push: carries the sender's number of updates
   bool reports = false;           ///< reports_loss()
   bool ahead = false;             ///< send: to ranks by Peer::pairs; no rank waits for it before it runs again
+  bool answers = false;           ///< compute: a passive rank answers what such sends have brought
   bool trades = false;            ///< send: to ranks by Peer::pairs; ends when their messages have arrived, too
   int axis = -1;                  ///< index into SimPrograms::axes, for communication
   int nth = 0;                    ///< collective: its index among the program's along the axis; push, pull: index of
@@ -44,6 +50,8 @@ struct SimAction {
   Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
   Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
   Index bytes = 0;                ///< AxisTraffic::bytes, of one message
+  int purpose = -1;               ///< index into SimProgram::purposes, for communication
+  Index count = 1;                ///< number of calls, for communication
   Nanoseconds mixes = 0;          ///< computation on the received values (ActionRow::vector_ops)
   bool is_inline = false;         ///< it computes: the next ones start when it has ended
   bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
@@ -63,6 +71,7 @@ struct SimProgram {
   std::vector<std::vector<SimInner>> inner;        ///< by action, in the order of their starts
   std::vector<std::vector<ActionId>> collectives;  ///< by axis, in list order
   ActionId last_update = -1;                       ///< -1: the program has no update
+  std::vector<CallTime> purposes;                  ///< without calls and seconds
 };
 
 struct SimPrograms {
@@ -110,10 +119,17 @@ struct SimPrograms {
   void add_collective(int program, const Action&, SimAction&);
   void add_message(const Action&, SimAction&, Index bytes);
   void add_comms(int program, const Action&, SimAction&);
+  int ranks_of(int program, const Action&) const;
+  void give_purpose(int program, const Action&, SimAction&);
+  int purpose(int program, const CallTime&, int axis);
+  Nanoseconds layer_call(const PlannedCall&, int axis, int ranks, Index bytes, bool between);
   void add_channel(const Program&, const Action&, SimAction&);
   void add_trade(int program, const Action&, SimAction&);
   void add_calls(int program, const Action&, SimAction&);
   Nanoseconds mixing(int program, const Action&) const;
+
+  /// Calls of layers that go by messages: durations inside a node and between nodes, by axis, kind and bytes.
+  std::map<std::tuple<int, CallKind, Index>, std::array<Nanoseconds, 2>> by_messages_;
   Nanoseconds cost_of(int program, const Action&) const;
 };
 

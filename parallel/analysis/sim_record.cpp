@@ -30,6 +30,10 @@ SimRecord::SimRecord(const SimPrograms& plan, const Places& places, const SimRan
     for (auto* times : {&t.link, &t.still}) times->resize(plan.axes.size());
     for (auto* bytes : {&t.bytes, &t.still_bytes}) bytes->resize(plan.axes.size());
   }
+  for (std::size_t r = 0; r < totals_.size(); ++r) {
+    totals_[r].called.resize(plan.programs[r].purposes.size());
+    totals_[r].calls.resize(plan.programs[r].purposes.size());
+  }
   const bool all = ranks.folded || std::ssize(row_) <= plan.options.rows;
   for (int rank = 0; rank < std::ssize(row_); ++rank) {
     ++totals_[ranks.program[rank]].ranks;
@@ -49,10 +53,14 @@ void SimRecord::count(int rank, const SimAction& a, Nanoseconds computed, Nanose
   if (a.axis >= 0) {
     t.link[a.axis] += linked;
     t.bytes[a.axis] += a.bytes;
+    t.called[a.purpose] += linked;
+    t.calls[a.purpose] += a.count;
   }
   for (const SimComm& c : a.comms) {
     const Nanoseconds took = c.took[places_.between(ranks_.world[rank], c.axis)];
     t.link[c.axis] += took;
+    t.called[c.purpose] += took;
+    t.calls[c.purpose] += c.calls;
     t.busy -= took;
     t.bytes[c.axis] += c.bytes;
     if (took > 0) {
@@ -110,6 +118,14 @@ Simulation SimRecord::simulation(Nanoseconds end) {
       of.seconds += seconds(t.still[a], t.ranks);
       of.bytes += t.still_bytes[a] / t.ranks;
     }
+  }
+  for (std::size_t r = 0; r < totals_.size(); ++r) {
+    auto& calls = result_.calls.emplace_back(plan_.programs[r].purposes);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      calls[i].seconds = seconds(totals_[r].called[i], totals_[r].ranks);
+      calls[i].calls = totals_[r].calls[i] / totals_[r].ranks;
+    }
+    std::ranges::stable_sort(calls, std::greater(), &CallTime::seconds);
   }
   std::ranges::stable_sort(result_.timeline.spans, {}, &Span::rank);
   result_.makespan = seconds(end);

@@ -33,6 +33,8 @@ class SimRecord {
     Nanoseconds busy = 0, ranks = 0;
     std::vector<Nanoseconds> link, still;  // by axis
     std::vector<Index> bytes, still_bytes;
+    std::vector<Nanoseconds> called;  // by SimProgram::purposes: time of the link
+    std::vector<Index> calls;
   };
   const SimPrograms& plan_;
   const Places& places_;

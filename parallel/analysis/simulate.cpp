@@ -1,5 +1,7 @@
 #include "parallel/analysis/simulate.h"
 
+#include <algorithm>
+
 #include "parallel/analysis/simulator.h"
 #include "parallel/comm/world/mesh.h"
 
@@ -11,7 +13,10 @@ bool folds(const SimPrograms& programs, Places& places) {
   const Plan& plan = programs.plan;
   const Folding folding = programs.options.folding;
   if (folding == Folding::unfolded) return false;
-  const bool ranged = !plan.programs.front().where.empty(), messages = !programs.options.collectives.empty();
+  const bool exchanges = std::ranges::any_of(
+      programs.programs, [](const SimProgram& p) { return std::ranges::any_of(p.actions, &SimAction::ahead); });
+  const bool ranged = !plan.programs.front().where.empty() || exchanges,
+             messages = !programs.options.collectives.empty();
   const bool drawn =
       programs.cluster.jitter > 0 &&
       (!SimJitter::suits(programs) || (folding != Folding::folded && programs.grid.size() <= most_drawn));
@@ -22,7 +27,7 @@ bool folds(const SimPrograms& programs, Places& places) {
   }
   const auto [program, id] = alike ? places.differing() : std::pair(-1, -1);
   if (folding == Folding::automatic) return alike && program < 0;
-  check(!ranged, "simulate", "programs at ranges of ranks, as servers are, are simulated rank by rank");
+  check(!ranged, "simulate", "servers, and ranks that answer others, are simulated rank by rank");
   check(alike, "simulate", "ranks of one program take different times, by jitter, messages or their devices' speeds");
   check(program < 0, "simulate", "program {}: {} goes over links of several kinds",
         plan.programs[std::max(program, 0)].name, [&] { return to_string(plan.programs[program].actions[id]); });

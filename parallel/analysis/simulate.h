@@ -68,7 +68,7 @@ struct SimulateOptions {
   int steps = 1;  ///< number of consecutive steps, at least 1
   Folding folding = Folding::automatic;
   /// Empty: collectives take collective_time(). Else they are simulated by messages (collective_messages.h),
-  /// all-reduces with this algorithm: "ring", "tree", ... Not for layers' calls (PartInfo::comms) and measured calls.
+  /// all-reduces with this algorithm: "ring", "tree", ... Not for measured calls.
   std::string collectives = {};
   int rows = 64;  ///< unfolded: most ranks in the timeline; with more ranks it has the first of each program
 };
@@ -79,6 +79,18 @@ struct AxisTraffic {
   double seconds = 0;  ///< busy with messages and collectives, and with layers' messages
   Index bytes = 0;     ///< sum over steps of planned_traffic, without sums over parts of divided weights
   bool operator==(const AxisTraffic&) const = default;  ///< member by member
+};
+
+/// A program's calls of one purpose in all steps.
+struct CallTime {
+  std::string what = {};           ///< "batch norm statistics", or action and payload: "all_reduce gradients"
+  std::string axis = {};           ///< as in AxisTraffic
+  CallKind kind = CallKind::send;  ///< which operation
+  int ranks = 1;                   ///< of a call
+  std::string algorithm = {};      ///< of the largest call: algorithm_of(), or SimulateOptions::collectives
+  Index largest = 0;               ///< its bytes
+  Index calls = 0;                 ///< number of calls of a rank
+  double seconds = 0;              ///< of a rank's link in these calls; mean over ranks
 };
 
 struct Simulation {
@@ -100,6 +112,7 @@ struct Simulation {
   std::vector<std::vector<AxisTraffic>> exposed;
   std::vector<int> in_flight;                     ///< peak_in_flight(), by program
   std::vector<std::vector<AxisTraffic>> traffic;  ///< by program, mean over its ranks; axes in order of first use
+  std::vector<std::vector<CallTime>> calls;       ///< by program, longest first
 };
 
 /// Simulates steps on the mesh Plan::axes. Ranks are in row-major order, the last axis varies fastest. All ranks begin

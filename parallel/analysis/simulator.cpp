@@ -57,7 +57,12 @@ std::pair<int, ActionId> Simulator::run() {
     if (freed_.empty() && ready_.empty()) {  // all other ranks are at later times
       const auto [now, rank, id] = later_.top();
       later_.pop();
-      id < 0 ? look(rank, now) : hand_over(rank, id);
+      if (id < 0)
+        look(rank, now);
+      else if (const SimAction& a = actions(rank)[id]; a.ahead || a.answers)
+        exchange(rank, id);
+      else
+        hand_over(rank, id);
     } else if (!freed_.empty()) {
       const int rank = freed_.back();
       freed_.pop_back();
@@ -158,6 +163,10 @@ void Simulator::go_on(int rank) {
     servers_[rank] ? servers_[rank]->end_step() : end_step(rank);
     if (!servers_[rank]) clock_[rank] += between_steps_;
     if (++step_[rank] < steps_) begin_step(rank);
+    if (const auto at = asked_.find(rank); at != asked_.end() && step_[rank] == steps_) {
+      at->second.flushed = true;
+      answer_all(rank, clock_[rank]);
+    }
   }
 }
 
@@ -170,9 +179,8 @@ void Simulator::start(int rank, ActionId id) {
   if (a.is != Is::compute || a.cost > 0) clock_[rank] += overhead_;
   const Nanoseconds now = s.begin = clock_[rank];
   if (hands_over(a)) return;
-  if (a.ahead) {
-    exchange(rank, id);
-  } else if (a.is == Is::send || a.is == Is::collective || a.is == Is::push) {
+  if (a.ahead || a.answers) return;  // in the order of time: exchange()
+  if (a.is == Is::send || a.is == Is::collective || a.is == Is::push) {
     enqueue(rank, id, now);
   } else if (a.is == Is::pull) {
     pull(rank, id);
@@ -207,7 +215,7 @@ bool Simulator::wait(int rank, ActionId id) {
     waits_[rank] = id;
   else
     wait_until(rank, a, s.end, s.from);
-  if (s.end == unknown && hands_over(a)) later_.push({s.begin, rank, id});
+  if (s.end == unknown && (hands_over(a) || a.ahead || a.answers)) later_.push({s.begin, rank, id});
   if (s.end != unknown && a.mixes > 0 && s.copies()) s.end = clock_[rank] += mixing(rank, a);
   return s.end != unknown;
 }

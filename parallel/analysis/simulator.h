@@ -98,8 +98,8 @@ class Simulator {
     }
   };
   static_assert(sizeof(State) == 24);  // there are millions, and reading them takes most of the time
-  /// A call to make once all other ranks wait or are at later times: time, rank, and the send to hand_over(); -1: the
-  /// rank is a server that may look() for a message.
+  /// A call to make once all other ranks wait or are at later times: time, rank, and the send to hand_over() or the
+  /// exchange() to make; -1: the rank is a server that may look() for a message.
   using Later = std::tuple<Nanoseconds, int, ActionId>;
   struct RankLink {               // the network link of a rank, which carries out one operation after another
     Nanoseconds free = 0;         // time from which the link is free
@@ -120,6 +120,15 @@ class Simulator {
     Nanoseconds end;        // end of its own messages; then of the latest message that arrived
     Nanoseconds begun;      // latest start by a rank of the exchange
     std::vector<int> from;  // ranks whose messages it waits for
+  };
+  struct Asked {                      // exchanges of a rank, SimAction::ahead
+    bool open = false;                // active: its last message has no answer yet
+    Nanoseconds answer = 0;           // active: arrival of the last answer
+    ActionId waits = -1;              // active: the exchange that waits for it; -1: none
+    std::map<int, Nanoseconds> come;  // passive: messages to answer, by sender: arrival
+    int turn = 0;                     // passive: least sender that it answers next
+    const SimAction* how = nullptr;   // passive: the senders' action
+    bool flushed = false;             // passive: it has ended its steps, and answers at once
   };
   struct Box {                       // messages of one kind to one rank
     std::deque<Arrival> come;        // messages that no receive or pull has taken
@@ -178,9 +187,10 @@ class Simulator {
 
   // Operations of a rank's link.
   void enqueue(int rank, ActionId id, Nanoseconds now, double computed = 0);  // adds an operation
-  void carry_on(int rank);               // carries out operations until one must wait for other ranks
-  void carry(int rank, ActionId id);     // carries out one operation
-  void exchange(int rank, ActionId id);  // SimAction::ahead
+  void carry_on(int rank);                     // carries out operations until one must wait for other ranks
+  void carry(int rank, ActionId id);           // carries out one operation
+  void exchange(int rank, ActionId id);        // SimAction::ahead
+  void answer_all(int rank, Nanoseconds now);  // a passive rank answers what has come
   std::vector<RankPair> pairs_of(int rank, const SimAction&) const;
   Nanoseconds linked(int rank, const SimAction&) const;
   /// SimAction::mixes on the rank's device, without jitter.
@@ -222,7 +232,7 @@ class Simulator {
   std::vector<RankLink> links_;                      // by rank
   std::vector<Interpreter<Rank>> interpreters_;      // by rank
   std::vector<Nanoseconds> clock_;                   // by rank: current time
-  std::map<int, Nanoseconds> answers_;               // by rank: arrival of the answer to its last exchange()
+  std::map<int, Asked> asked_;                       // by rank
   std::vector<int> step_;                            // by rank: number of steps that it has ended
   std::vector<ActionId> waits_;                      // by rank: the action that it waits for; -1: none
   std::vector<int> resumes_;                         // by rank: first step in which it runs all actions again

@@ -22,18 +22,52 @@ Nanoseconds Simulator::linked(int rank, const SimAction& a) const {
   return all;
 }
 
-/// An asymmetric exchange of pairs: an even rank waits for the answer to its message of the previous step (in the first
-/// step as if there had been one); an odd rank waits for no rank and answers a message at once.
+/// An asymmetric exchange of pairs. An even rank waits for the answer to its message of the previous step, then sends
+/// the next one. An odd rank answers at its places (SimAction::answers), and at once after its last step.
 void Simulator::exchange(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
-  const Nanoseconds took = linked(rank, a);
-  if (plan_.grid.coordinate(ranks_.world[rank], a.along) % 2 == 0) {
-    const auto answer = answers_.try_emplace(rank, 2 * took).first;
-    clock_[rank] = std::max(clock_[rank], answer->second);
-    answer->second = std::max(clock_[rank], links_[rank].free) + 2 * took;
+  const int world = ranks_.world[rank], own = plan_.grid.coordinate(world, a.along);
+  const Nanoseconds begin = at(rank, id).begin;
+  Asked& mine = asked_[rank];
+  if (own % 2 == 1) {
+    if (a.answers) answer_all(rank, begin);
+    return finish(rank, id, begin);
   }
-  links_[rank].free = std::max(clock_[rank], links_[rank].free) + took;
-  at(rank, id) = {clock_[rank], clock_[rank], clock_[rank]};
+  if (a.answers) return finish(rank, id, begin);
+  if (mine.open) {
+    mine.waits = id;
+    return;
+  }
+  const Nanoseconds now = std::max(begin, mine.answer), took = linked(rank, a);
+  links_[rank].free = std::max(now, links_[rank].free) + took;
+  const int passive = plan_.rank_at(world, a, pairs_of(rank, a).at(0).to);
+  mine.open = true;
+  Asked& theirs = asked_[passive];
+  theirs.come[rank] = links_[rank].free;
+  theirs.how = &a;
+  finish(rank, id, now, begin);
+  if (theirs.flushed) answer_all(passive, std::max(clock_[passive], links_[rank].free));
+}
+
+void Simulator::answer_all(int rank, Nanoseconds now) {
+  Asked& mine = asked_[rank];
+  for (;;) {
+    const auto has_come = [now](const auto& message) { return message.second <= now; };
+    auto next = std::find_if(mine.come.lower_bound(mine.turn), mine.come.end(), has_come);
+    if (next == mine.come.end()) next = std::find_if(mine.come.begin(), mine.come.end(), has_come);
+    if (next == mine.come.end() && mine.flushed && !mine.come.empty())
+      next = std::ranges::min_element(mine.come, {}, [](const auto& m) { return m.second; });
+    if (next == mine.come.end()) return;
+    const auto [active, arrival] = *next;
+    mine.come.erase(next);
+    mine.turn = active + 1;
+    links_[rank].free = std::max({now, arrival, links_[rank].free}) + mine.how->took[places_.apart(rank, active)];
+    Asked& theirs = asked_[active];
+    theirs.open = false;
+    theirs.answer = links_[rank].free;
+    if (theirs.waits >= 0)
+      later_.push({std::max(clock_[active], theirs.answer), active, std::exchange(theirs.waits, -1)});
+  }
 }
 
 /// Sends its messages one after another. If folded, messages of other ranks arrive when its own do.

@@ -27,7 +27,7 @@ struct PlannedCall {
   std::int64_t bytes = 0;  ///< of all calls: their payload_bytes() (comm/world/traffic.h)
   std::string axis = {};   ///< mesh axis, or several joined by +; empty: of the action
   std::int64_t calls = 1;  ///< number of calls
-  std::string move = {};   ///< of layers' messages: "gather", "scatter", "exchange" or "halo"
+  std::string move = {};   ///< of layers' calls: "gather", "scatter", "exchange", "halo", "batch norm statistics"
   bool operator==(const PlannedCall&) const = default;  ///< member by member
 };
 

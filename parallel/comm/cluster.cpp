@@ -1,6 +1,7 @@
 #include "parallel/comm/cluster.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numbers>
 #include <optional>
@@ -94,6 +95,10 @@ Nanoseconds rounded(double nanoseconds) {
 
 Nanoseconds nanoseconds(double seconds) { return rounded(seconds * 1e9); }
 
+DeviceRates Cluster::rates() const {
+  return memory_bandwidth > 0 ? DeviceRates{flops, memory_bandwidth} : DeviceRates{flops};
+}
+
 int Cluster::devices() const {
   int all = 0;
   for (const NodeGroup& g : nodes) all += g.count * g.devices;
@@ -136,6 +141,8 @@ void validate(const Cluster& c) {
   check(std::isfinite(c.jitter) && c.jitter >= 0 && c.jitter <= Cluster::most_jitter, "cluster",
         "jitter is {}, expected one in [0, {}]", c.jitter, Cluster::most_jitter);
   check(std::isfinite(c.flops) && c.flops > 0, "cluster", "flops is {}, expected above 0", c.flops);
+  check(std::isfinite(c.memory_bandwidth) && c.memory_bandwidth >= 0, "cluster",
+        "memory_bandwidth is {}, expected above 0, or 0 for flops / 8", c.memory_bandwidth);
 }
 
 std::string to_string(Source source) {
@@ -148,23 +155,48 @@ Nanoseconds message_time(const Link& link, Index bytes) {
   return nanoseconds(link.latency + static_cast<double>(bytes) * link.per_byte());
 }
 
-Nanoseconds collective_time(const Link& link, CallKind kind, int ranks, Index bytes) {
-  if (ranks <= 1) return 0;
-  if (const auto seconds = measured_time(link, kind, ranks, bytes)) return nanoseconds(*seconds);
-  const double hops = ranks - 1, n = static_cast<double>(bytes), b = link.per_byte();
-  const double ring = hops * (link.latency + n / ranks * b);
+std::string_view algorithm_of(const Link& link, CallKind kind, int ranks, Index bytes) {
+  if (measured_time(link, kind, ranks, bytes)) return "measured";
+  const bool by_size = link.sizes != CollectiveSizes{};
+  const bool doubles = bytes <= link.sizes.doubling, halves = bytes <= link.sizes.halving;
   switch (kind) {
-    case CallKind::all_reduce: return nanoseconds(2 * ring);
+    case CallKind::all_reduce:
+      return !by_size ? "ring" : doubles ? "recursive doubling" : halves ? "halving and doubling" : "ring";
     case CallKind::reduce_scatter:
-    case CallKind::all_gather:
-    case CallKind::all_to_all: return nanoseconds(ring);
+    case CallKind::all_gather: return by_size && (doubles || halves) ? "halving and doubling" : "ring";
+    case CallKind::all_to_all: return "pairwise";
     case CallKind::broadcast:
     case CallKind::reduce:
+      return !by_size ? "chain" : doubles ? "binomial tree" : halves ? "halving and doubling" : "chain";
     case CallKind::gather:
-    case CallKind::scatter: return nanoseconds(hops * link.latency + n * b);
-    case CallKind::send: return message_time(link, bytes);
-    default: return nanoseconds(hops * link.latency);
+    case CallKind::scatter: return by_size ? "binomial tree" : "chain";
+    default: return by_size ? "dissemination" : "ring";
   }
+}
+
+Nanoseconds collective_time(const Link& link, CallKind kind, int ranks, Index bytes) {
+  if (ranks <= 1) return 0;
+  if (kind == CallKind::send) return message_time(link, bytes);
+  if (const auto seconds = measured_time(link, kind, ranks, bytes)) return nanoseconds(*seconds);
+  const double hops = ranks - 1, n = static_cast<double>(bytes), a = link.latency, b = link.per_byte();
+  const auto p = static_cast<unsigned>(ranks);
+  const double few = std::bit_width(p) - 1, levels = std::bit_width(p - 1);  // log2 p rounded down and up
+  const double half = 1 - 1.0 / std::bit_floor(p), extra = std::has_single_bit(p) ? 0 : 2 * (a + n * b);
+  const bool sums = kind == CallKind::all_reduce;
+  const std::string_view algorithm = algorithm_of(link, kind, ranks, bytes);
+  if (algorithm == "recursive doubling") return nanoseconds(few * (a + n * b) + extra);
+  if (algorithm == "binomial tree" && (kind == CallKind::broadcast || kind == CallKind::reduce))
+    return nanoseconds(levels * (a + n * b));
+  if (algorithm == "binomial tree") return nanoseconds(levels * a + n * b);
+  if (algorithm == "dissemination") return nanoseconds(levels * a);
+  if (algorithm == "halving and doubling") {
+    if (kind == CallKind::broadcast || kind == CallKind::reduce)
+      return nanoseconds((few + levels) * a + 2 * half * n * b);
+    return nanoseconds((sums ? 2 : 1) * (few * a + half * n * b) + extra);
+  }
+  if (kind == CallKind::barrier || kind == CallKind::split) return nanoseconds(hops * a);
+  if (algorithm == "chain") return nanoseconds(hops * a + n * b);
+  return nanoseconds((sums ? 2 : 1) * hops * (a + n / ranks * b));
 }
 
 }  // namespace trireme

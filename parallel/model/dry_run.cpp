@@ -18,6 +18,7 @@
 #include "kernels/core/named_range.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/world/norm_ranks.h"
 #include "parallel/model/part_memory.h"
 #include "parallel/model/weight_reads.h"
 
@@ -65,13 +66,13 @@ namespace {
 class DryPass {
  public:
   DryPass(const DryRunOptions& o, const WeightReads& reads)
-      : reads_(reads), watch_([this](const LaunchWatch::Call& c) { see(c); }, LaunchWatch::Mode::dry) {
+      : reads_(reads), rates_(o.rates), watch_([this](const LaunchWatch::Call& c) { see(c); }, LaunchWatch::Mode::dry) {
     if (o.meter) dry_.emplace(*o.meter, [this](const std::string& axis, const Call& c) { see(axis, c); });
   }
-  void run(PartInfo& part, ActionKind during, double& operations, const std::function<void()>& pass) {
+  void run(PartInfo& part, ActionKind during, double& seconds, const std::function<void()>& pass) {
     part_ = &part;
     during_ = during;
-    operations_ = &operations;
+    seconds_ = &seconds;
     pass();
     part_ = nullptr;
   }
@@ -80,15 +81,16 @@ class DryPass {
   void see(const LaunchWatch::Call& call) {
     if (runs_dry(call)) call.kernel();
     if (part_) reads_.see(call);
-    if (part_) *operations_ += std::max(operations_of(call), operations_per_byte * call.bytes);
+    if (part_) *seconds_ += std::max(operations_of(call) / rates_.flops, call.bytes / rates_.memory_bandwidth);
   }
   void see(const std::string& axis, const Call& call) {
     if (call.kind == CallKind::recv || !part_) return;
     auto& comms = part_->comms[during_];
-    const char* const named = call.kind == CallKind::send ? NamedRange::current() : nullptr;
+    const char* const named = NamedRange::current();
     const std::string_view range = named ? named : "";
     const bool moves = range == move_gather || range == move_exchange || range == move_halo || range == move_scatter;
-    const std::string_view move = moves ? range : "";
+    const bool names = call.kind == CallKind::send ? moves : range == norm_statistics;
+    const std::string_view move = names ? range : "";
     auto at = std::find_if(comms.begin(), comms.end(), [&](const PlannedCall& c) {
       return c.kind == call.kind && c.axis == axis && c.move == move;
     });
@@ -99,8 +101,9 @@ class DryPass {
   }
 
   const WeightReads& reads_;
+  const DeviceRates rates_;
   PartInfo* part_ = nullptr;  // part of the current pass; also for the two members below
-  double* operations_ = nullptr;
+  double* seconds_ = nullptr;
   ActionKind during_ = ActionKind::forward;
   LaunchWatch watch_;
   std::optional<TrafficMeter::Dry> dry_;
@@ -222,7 +225,7 @@ DryRun dry_run(const Chain& chain, Parameters& parameters, std::vector<PartInfo>
   if (options.memory) count_memory(chain, parameters, parts, x, options);
   for (PartInfo& part : parts)
     for (double* seconds : {&part.cost.forward, &part.cost.backward_input, &part.cost.backward_weight})
-      *seconds = std::max(*seconds / options.operations_per_second, 1e-9);
+      *seconds = std::max(*seconds, 1e-9);
   parameters.clear_grads();
   return {std::move(parts), loss};
 }

@@ -6,6 +6,7 @@
 #include "framework/ops/ops.h"
 #include "framework/tensor/launch.h"
 #include "kernels/core/skip_copies.h"
+#include "parallel/comm/cluster.h"
 #include "parallel/comm/world/traffic.h"
 #include "parallel/model/chain.h"
 
@@ -39,20 +40,18 @@ struct DryRunOptions {
   /// The plan whose programs run the parts (by name). Over a cut between two programs, gradients are always sent back.
   /// Null: there are no cuts.
   const Plan* plan = nullptr;
-  double operations_per_second = 1e12;  ///< for the seconds of PartCost
+  DeviceRates rates = {};  ///< for the seconds of PartCost
   /// Whether to count the memory of passes (parallel/model/part_memory.h). False: only saved, halo and output, of each
   /// part alone.
   bool memory = false;
 };
 /// Result of a dry run.
 struct DryRun {
-  /// The given parts with costs, comms, outputs and read_as; other members are unchanged. Seconds are of a machine that
-  /// moves an operand's byte in the time of operations_per_byte operations. A kernel takes the longer of its operations
-  /// and its bytes. Forward and each half of backward take at least a nanosecond.
+  /// The given parts with costs, comms, outputs and read_as; other members are unchanged. A kernel
+  /// takes the longer of its operations and its bytes. Forward and each half of backward take at least a nanosecond.
   std::vector<PartInfo> parts;
   DType loss = DType::f32;  ///< type of the loss
 };
-inline constexpr double operations_per_byte = 8;
 
 /// Runs a pass of a part (forward, loss, backward_input or backward_weight) and adds to its cost.
 using SpendOn = std::function<void(PartInfo&, ActionKind, double& cost, const std::function<void()>& pass)>;

@@ -68,12 +68,12 @@ std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, 
 }
 
 std::vector<PartCost> count_costs(const Chain& chain, Parameters& parameters, const Tensor& x,
-                                  double operations_per_second) {
-  check(x.dim(0) > 0 && operations_per_second > 0, "count_costs",
-        "{} rows and {} operations a second: both must be above 0", x.dim(0), operations_per_second);
+                                  const DeviceRates& rates) {
+  check(x.dim(0) > 0 && rates.flops > 0 && rates.memory_bandwidth > 0, "count_costs",
+        "{} rows, {} operations and {} bytes a second: all must be above 0", x.dim(0), rates.flops,
+        rates.memory_bandwidth);
   const StepScope scope(alone());
-  return costs_of(
-      dry_run(chain, parameters, chain.parts(parameters), x, {.operations_per_second = operations_per_second}).parts);
+  return costs_of(dry_run(chain, parameters, chain.parts(parameters), x, {.rates = rates}).parts);
 }
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "parallel/comm/cluster.h"
 #include "parallel/model/chain.h"
 
 namespace trireme {
@@ -12,8 +13,8 @@ namespace trireme {
 /// of gradients, and of weights that had none, returns to the system, for models larger than a rank; backward then
 /// takes longer.
 std::vector<PartCost> measure_costs(const Chain&, Parameters&, const Tensor& x, int runs = 5, bool keeps_memory = true);
-/// Counts the costs by a dry run (parallel/model/dry_run.h) for a machine with that many operations per second; equal
-/// on all machines. x: only shape, type and device matter.
-std::vector<PartCost> count_costs(const Chain&, Parameters&, const Tensor& x, double operations_per_second = 1e12);
+/// Counts the costs by a dry run (parallel/model/dry_run.h) for a device with these rates; equal on all machines. x:
+/// only shape, type and device matter.
+std::vector<PartCost> count_costs(const Chain&, Parameters&, const Tensor& x, const DeviceRates& = {});
 
 }  // namespace trireme

@@ -56,6 +56,10 @@ StepCosts costs_at(const ModelProfile&, Index rows);
 /// median over sizes, at most Cluster::most_jitter.
 double jitter_of(const ModelProfile&);
 
+/// Largest error of costs_at() for the sizes between the smallest and the largest, each predicted from the others, as a
+/// share of the measured forward and backward; 0 for fewer than three sizes.
+double heldout_error(const ModelProfile&);
+
 /// A link with the measured calls. Other calls use a latency and a bandwidth from the smallest and the largest message.
 Link link_of(const std::vector<MeasuredCall>&);
 

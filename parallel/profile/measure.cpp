@@ -193,6 +193,20 @@ double jitter_of(const ModelProfile& profile) {
   return all.empty() ? 0 : std::min(measured(all).value, Cluster::most_jitter);
 }
 
+double heldout_error(const ModelProfile& profile) {
+  double most = 0;
+  for (std::size_t i = 1; i + 1 < profile.sizes.size(); ++i) {
+    ModelProfile others = profile;
+    others.sizes.erase(others.sizes.begin() + static_cast<std::ptrdiff_t>(i));
+    const ModelProfile::Size& left_out = profile.sizes[i];
+    double predicted = 0;
+    for (const PartCost& c : costs_at(others, left_out.rows).parts)
+      predicted += c.forward + c.backward_input + c.backward_weight;
+    most = std::max(most, std::abs(predicted / (left_out.forward.value + left_out.backward.value) - 1));
+  }
+  return most;
+}
+
 Link link_of(const std::vector<MeasuredCall>& calls) {
   Link link;
   link.measured = calls;

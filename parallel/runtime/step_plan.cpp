@@ -23,12 +23,12 @@ namespace trireme {
 namespace {
 
 /// Measures costs on the example, on rank 0, so that all ranks cut alike; in virtual time they are counted. Layers that
-/// are split over ranks need all ranks. If they cut texts, the slowest rank's costs count.
+/// are split over ranks need all ranks. In virtual time, and if they cut texts, the slowest rank's costs count.
 void measure_parts(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example,
                    bool all, bool cuts_texts, bool keeps_memory, World& world) {
   std::vector<PartCost> costs(parts.size());
   if (world.clock())
-    costs = count_costs(chain, parameters, example, world.clock()->cluster().flops);
+    costs = count_costs(chain, parameters, example, world.clock()->cluster().rates());
   else if (world.rank() == 0 || all)
     costs = measure_costs(chain, parameters, example, 5, keeps_memory);
   std::vector<double> numbers;
@@ -37,7 +37,7 @@ void measure_parts(std::vector<PartInfo>& parts, const Chain& chain, Parameters&
          {c.forward, c.backward_input, c.backward_weight, static_cast<double>(c.saved), static_cast<double>(c.output)})
       numbers.push_back(number);
   const Tensor shared = Tensor::of(numbers, {std::ssize(numbers)}, DType::f64);
-  if (cuts_texts)
+  if (cuts_texts || world.clock())
     world.comm().all_reduce(shared, ReduceOp::max).wait();
   else
     world.comm().broadcast(shared, 0).wait();

@@ -34,14 +34,47 @@ constexpr double PartCost::*seconds[] = {&PartCost::forward, &PartCost::backward
 
 ImaginedModels::ImaginedModels(ImaginedModelOptions o) : o_(std::move(o)) {}
 
+/// Of each part and pass what the ranks have at most: neighbours meet at each message, so that the one with more to
+/// compute or to send there sets the time.
+static void take_most(std::vector<PartInfo>& parts, const std::vector<PartInfo>& others) {
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    PartCost& cost = parts[p].cost;
+    for (auto member : seconds) cost.*member = std::max(cost.*member, others[p].cost.*member);
+    raise_bytes(cost, others[p].cost);
+    for (const auto& [pass, comms] : others[p].comms)
+      for (const PlannedCall& c : comms) {
+        auto& mine = parts[p].comms[pass];
+        const auto same = std::ranges::find_if(
+            mine, [&](const PlannedCall& m) { return m.kind == c.kind && m.axis == c.axis && m.move == c.move; });
+        if (same == mine.end()) {
+          mine.push_back(c);
+        } else {
+          same->bytes = std::max(same->bytes, c.bytes);
+          same->calls = std::max(same->calls, c.calls);
+        }
+      }
+  }
+}
+
 RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int data, Index rows) {
+  RankModel model = imagine_at(split, recompute, data, rows, 0);
+  int most = 1;
+  for (const Axis& a : split.axes) most = std::max(most, a.size);
+  for (int place = 1; split.strategy.starts_with("spatial") && place < std::min(most, 3); ++place)
+    take_most(model.parts, imagine_at(split, recompute, data, rows, place).parts);
+  return model;
+}
+
+RankModel ImaginedModels::imagine_at(const LayerSplit& split, bool recompute, int data, Index rows, int place) {
   const Strategy strategy = o_.strategy(split.strategy.empty() ? "serial" : split.strategy);
   std::vector<Axis> axes{{"data", data}};
   axes.insert(axes.end(), split.axes.begin(), split.axes.end());
   const bool last_is_slowest = strategy.split.context_mode != ContextMode::ulysses;
   const auto place_on = [&](const Axis& a) {
     if (a.name == strategy.split.context && last_is_slowest) return a.size - 1;
-    return split.cuts_inputs() && a.name != "data" && a.size > 2 ? 1 : 0;
+    const int places[] = {0, a.size - 1, 1};
+    if (!split.cuts_inputs() || a.name == "data") return 0;
+    return split.strategy.starts_with("spatial") ? places[place] : a.size > 2 ? 1 : 0;
   };
   int rank = 0;
   for (const Axis& a : axes) rank = rank * a.size + place_on(a);
@@ -69,11 +102,7 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   std::vector<PartInfo> parts = chain.parts(parameters);
   for (PartInfo& part : parts) part.divided = divided_slices(parameters, part.slice);
   DryRun run = dry_run(chain, parameters, std::move(parts), in,
-                       {.meter = &mesh.meter(),
-                        .loss = o_.loss,
-                        .labels = labels,
-                        .operations_per_second = o_.operations_per_second,
-                        .memory = true});
+                       {.meter = &mesh.meter(), .loss = o_.loss, .labels = labels, .rates = o_.rates, .memory = true});
   return {std::move(run.parts), parameters.size(),
           std::make_shared<const std::vector<RankWeight>>(rank_weights(parameters))};
 }

@@ -25,7 +25,7 @@ struct ImaginedModelOptions {
   Loss loss = {};                                                ///< null: none
   /// Parses a strategy and applies the run's other settings.
   std::function<Strategy(const std::string&)> strategy = [](const std::string& text) { return parse_strategy(text); };
-  double operations_per_second = 1e12;  ///< of a device of speed 1, for counted costs
+  DeviceRates rates = {};  ///< of a device of speed 1, for counted costs
   /// Measured seconds of the whole model's parts for that many rows; null: counted from shapes. A rank's share under a
   /// split is always counted.
   std::function<std::vector<PartCost>(Index rows)> costs = {};
@@ -36,7 +36,7 @@ struct ImaginedModelOptions {
 ///   has the same kernels for any number of rows. Else there is one for each power of two, with interpolation.
 /// - Communication of layers over the ranks that share a batch is computed for two ranks; gathered vectors grow in
 ///   proportion to the ranks.
-/// - If images are cut, the rank has neighbours on all sides.
+/// - If images are cut, each part has what the first, second and last rank have at most.
 /// - If texts are cut, the rank is the one whose causal attention takes longest: the last one, except under ulysses,
 ///   which divides heads.
 class ImaginedModels {
@@ -63,6 +63,8 @@ class ImaginedModels {
   std::optional<Line> line(const LayerSplit&, bool recompute, int data, Index rows);
   const std::optional<RankModel>& point(const LayerSplit&, bool recompute, int data, Index rows);
   RankModel imagine(const LayerSplit&, bool recompute, int data, Index rows);
+  /// place: of the rank along axes that cut inputs; 0: first, 1: last, 2: second.
+  RankModel imagine_at(const LayerSplit&, bool recompute, int data, Index rows, int place);
   void charge(RankModel&, const LayerSplit&, bool recompute, Index rows);
   Index most_rows();
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -177,7 +178,7 @@ void Search::find_nearest(const std::vector<SearchCandidate>& all) {
 
 void Search::judge() {
   result_.weakest = weakest_source(*machine_.cluster, in_.space.ranks, in_.costs);
-  result_.band = in_.band.value_or(error_band(result_.weakest));
+  result_.band = in_.band.value_or(error_band(result_.weakest, in_.jitter, in_.heldout));
   const auto& ranked = result_.ranked;
   result_.margin =
       ranked.size() < 2 ? std::numeric_limits<double>::infinity() : ranked[1].seconds / ranked[0].seconds - 1;
@@ -201,6 +202,10 @@ SearchResult Search::run() {
 double error_band(Source source) {
   constexpr double bands[] = {0.1, 0.2, 0.5};
   return bands[static_cast<int>(source)];
+}
+
+double error_band(Source source, double jitter, double heldout) {
+  return std::max({error_band(source), std::exp(2 * jitter) - 1, heldout});
 }
 
 UsedLinks used_links(const Cluster& cluster, int ranks) {

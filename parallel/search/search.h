@@ -30,6 +30,7 @@ struct SearchInput {
   Index memory = 0;                 ///< bytes that a rank may hold; 0: unlimited
   Source costs = Source::assumed;   ///< source of the parts' seconds
   std::optional<double> band = {};  ///< relative error of predictions; none: error_band() of the weakest source
+  double jitter = 0, heldout = 0;   ///< of the parts' seconds, for error_band()
   int top = 20;                     ///< number of strategies to rank, at least 1
   Index work = 3'000'000;           ///< bound of simulated actions, about a microsecond each
   /// Parses a strategy and applies the run's other settings.
@@ -70,6 +71,9 @@ struct SearchResult {
 
 /// Relative error of predictions from numbers of this source: 10, 20 and 50 %.
 double error_band(Source);
+/// At least that, the error of held-out measurements, and two standard deviations of the measured durations: exp(2
+/// jitter) - 1.
+double error_band(Source, double jitter, double heldout);
 /// Whether some of the first ranks share a node, and whether they span several nodes.
 struct UsedLinks {
   bool inside = false, between = false;

@@ -256,11 +256,11 @@ def measurements():
 def cluster():
     """Cluster files, good and bad."""
     good = ('name = "two kinds"\njitter = 0.25\nseed = 7\nflops = 2e12\n[[nodes]]\ncount = 4\ndevices = 8\nspeed = 1.5\n[[nodes]]\ndevices = 1\n'
-            "[links.inside]\nlatency = 2e-6\nbandwidth = 300e9\n[links.between]\nlatency = 0.5\nbandwidth = 0\n")
+            "[links.inside]\nlatency = 2e-6\nbandwidth = 300e9\n[links.between]\nlatency = 0.5\nbandwidth = inf\n")
     yield good.encode()
     yield b"links.between = { latency = 1, bandwidth = 2 }\n[[nodes]]\ndevices = 1\n[[nodes]]\ndevices = 1\n"
     for old, new in [("two kinds", "a\\u007f\\\\\\n\\\""), ("devices = 8", "devices = 99999999"), ("count = 4", "count = 16777216"), ("0.25", "nan"), ("2e-6", '"2e-6"'),
-                     ("[[nodes]]", "[nodes]"), ("speed", "sped"), ("[links.inside]", "[links]"), ("bandwidth = 0\n", ""), ("= 7", "= -7"), ("name", "nodes")]:
+                     ("[[nodes]]", "[nodes]"), ("speed", "sped"), ("[links.inside]", "[links]"), ("bandwidth = inf\n", ""), ("= 7", "= -7"), ("name", "nodes")]:
         yield good.replace(old, new).encode()
 
 

@@ -1,6 +1,7 @@
 // Predictions from a machine's profile: costs by rows, where a step's time goes, collectives that ranks carry out while
 // they wait, and a profile that is measured.
 #include "parallel/profile/predict.h"
+#include "parallel/search/search.h"
 
 #include <atomic>
 #include <random>
@@ -449,6 +450,22 @@ TEST_CASE("a rank's share of split layers is measured without messages, and pred
   }
   CHECK(can_measure_share(parse_strategy("experts").split));
   CHECK(!can_measure_share(parse_strategy("one_weird_trick").split));
+}
+
+TEST_CASE("the band holds the measured spread and the error of sizes that are left out") {
+  ModelProfile profile;
+  for (const Index rows : {1, 2, 4}) {
+    const double each = rows == 2 ? 3e-3 : 1e-3 * static_cast<double>(rows);  // on a line it would be 2e-3
+    profile.sizes.push_back(
+        {.rows = rows, .forward = {each / 2}, .backward = {each / 2}, .parts = {{each / 2, each / 4, each / 4}}});
+  }
+  CHECK(std::abs(heldout_error(profile) - 1.0 / 3) < 1e-12);
+  profile.sizes.pop_back();
+  CHECK(heldout_error(profile) == 0);
+  CHECK(error_band(Source::measured, 0.01, 0) == error_band(Source::measured));
+  CHECK(error_band(Source::measured, 0.37, 0.2) == std::exp(0.74) - 1);
+  CHECK(error_band(Source::measured, 0.01, 0.2) == 0.2);
+  CHECK(error_band(Source::assumed, 0.01, 0.2) == error_band(Source::assumed));
 }
 
 }  // namespace test_predict

@@ -318,6 +318,47 @@ TEST_CASE("a collective takes what its closed form says") {
       }
 }
 
+TEST_CASE("by sizes of MPICH collectives take rounds of the logarithm of the ranks, and rings beyond") {
+  using collectives::cost, collectives::find_algorithm;
+  Link link{.latency = 6e-6, .bandwidth = 25e9, .efficiency = 0.9, .sizes = mpich_sizes};
+  const double a = link.latency, b = link.per_byte();
+  // A loss among 256 ranks: eight rounds, not 510.
+  CHECK(collective_time(link, CallKind::all_reduce, 256, 4) == nanoseconds(8 * (a + 4 * b)));
+  CHECK(collective_time(link, CallKind::all_reduce, 256, 2048) == nanoseconds(8 * (a + 2048 * b)));
+  CHECK(collective_time(link, CallKind::all_reduce, 256, 2049) == nanoseconds(2 * (8 * a + 255 / 256.0 * 2049 * b)));
+  CHECK(collective_time(link, CallKind::all_reduce, 256, 524289) == nanoseconds(510 * (a + 524289 / 256.0 * b)));
+  CHECK(collective_time(link, CallKind::barrier, 100, 0) == nanoseconds(7 * a));
+  CHECK(collective_time(link, CallKind::gather, 100, 1000) == nanoseconds(7 * a + 1000 * b));
+  CHECK(collective_time(link, CallKind::all_to_all, 100, 1000) == nanoseconds(99 * (a + 10 * b)));
+  CHECK(algorithm_of(link, CallKind::all_reduce, 8, 4) == "recursive doubling");
+  CHECK(algorithm_of(link, CallKind::all_gather, 8, 524288) == "halving and doubling");
+  CHECK(algorithm_of(link, CallKind::all_gather, 8, 524289) == "ring");
+  // As the rounds of the algorithms, whose blocks are whole bytes.
+  std::uint64_t at = 0;
+  const auto below = [&](int n) { return static_cast<Index>(mix(at++) % static_cast<std::uint64_t>(n)); };
+  for (const int ranks : {2, 3, 4, 7, 8, 24, 64, 100, 256, 1000})
+    for (int repeat = 0; repeat < 10; ++repeat) {
+      link.latency = static_cast<double>(below(1000)) * 1e-8;
+      const Index small = below(2048) + 1, large = 2049 + below(522000);
+      const auto agrees = [&](CallKind kind, Index bytes, const char* algorithm, double blocks) {
+        const double seconds = cost(find_algorithm(algorithm), kind, ranks, bytes, {link.latency, link.per_byte()});
+        CAPTURE(name_of(kind), ranks, bytes, algorithm);
+        CHECK(std::abs(static_cast<double>(collective_time(link, kind, ranks, bytes)) - 1e9 * seconds) <=
+              1 + blocks * 1e9 * link.per_byte());
+      };
+      const double levels = std::log2(ranks) + 2;
+      agrees(CallKind::all_reduce, small, "recursive_doubling", 0);
+      agrees(CallKind::all_reduce, large, "rabenseifner", 2 * levels);
+      agrees(CallKind::reduce, small, "tree", 0);
+      agrees(CallKind::broadcast, small, "tree", 0);
+      if (std::has_single_bit(static_cast<unsigned>(ranks)))
+        for (const CallKind kind : {CallKind::reduce_scatter, CallKind::all_gather, CallKind::broadcast})
+          agrees(kind, large, "rabenseifner", 2 * levels);
+    }
+  link.sizes = {};
+  CHECK(collective_time(link, CallKind::all_reduce, 256, 4) == nanoseconds(510 * (link.latency + 4 / 256.0 * b)));
+}
+
 TEST_CASE("between the sizes at which a call was measured its time is on the line through them") {
   Link link{.latency = 1, .bandwidth = 1};
   for (const Index kilobytes : {64, 1, 8})  // in any order

@@ -27,7 +27,7 @@ TEST_CASE("costs are counted from shapes, and nothing of the model moves") {
   const Chain chain(model);
   const auto values = parameters.values().to_vector(), mean = parameters.buffers()[0].tensor.to_vector();
   const Tensor x = Tensor::empty({5, 8, 8, 3});
-  const auto costs = count_costs(chain, parameters, x, 1e9), again = count_costs(chain, parameters, x, 1e9);
+  const auto costs = count_costs(chain, parameters, x, {1e9}), again = count_costs(chain, parameters, x, {1e9});
   REQUIRE(costs == again);
   REQUIRE(std::ssize(costs) == chain.size());
   // Backward by the input is left out in front of all weights.
@@ -41,8 +41,16 @@ TEST_CASE("costs are counted from shapes, and nothing of the model moves") {
     CHECK(c.halo == 0);
   }
   CHECK(costs.back().output == 5 * 8 * 4);
-  const auto faster = count_costs(chain, parameters, x, 2e9);
-  CHECK(faster[0].forward == costs[0].forward / 2);
+  const auto faster = count_costs(chain, parameters, x, {2e9});
+  CHECK(std::abs(faster[0].forward - costs[0].forward / 2) < 1e-15);
+  // A product takes the longer of its operations and its operands.
+  Module line = Sequential{Linear(36, 8)};
+  Parameters of_line(line);
+  const auto forward = [&](const DeviceRates& rates) {
+    return count_costs(Chain(line), of_line, Tensor::empty({5, 36}), rates)[0].forward;
+  };
+  CHECK(std::abs(forward({1e9, 1e30}) - 2 * 5 * 36 * 8 / 1e9) < 1e-12);
+  CHECK(std::abs(forward({1e30, 1e6}) - 4 * (5 * 36 + 36 * 8 + 8 + 5 * 8) / 1e6) < 1e-12);
   CHECK(parameters.values().to_vector() == values);
   CHECK(parameters.buffers()[0].tensor.to_vector() == mean);
   CHECK(!has_grad(parameters.entries()[0].tensor));

@@ -82,7 +82,7 @@ class Search(Folder):
         self.assertAlmostEqual(found["margin"], times[1] / times[0] - 1)
         self.assertEqual(found["alike"], sum(t <= times[0] * (1 + found["band"]) for t in times))
         self.assertIn(f'margin {100 * found["margin"]:.1f} % to the next, band +-50 % (assumed: costs counted from shapes)', text)
-        self.assertIn("counted from shapes, at 1e+09 operations per second; a rank may hold 16.000 GB, as the cluster file says", text)
+        self.assertIn("counted from shapes, at 1e+09 operations and 1.25e+08 bytes of memory per second; a rank may hold 16.000 GB, as the cluster file says", text)
         self.assertIn("candidates, ", text)
 
     def test_as_simulated(self):

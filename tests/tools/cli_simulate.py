@@ -80,7 +80,7 @@ bandwidth = 25e9
 
     def test_what_layers_send(self):
         """Batch norm's sums over a slow link, in one step and in a sweep; on one rank there are none."""
-        (self.dir / "slow.toml").write_text("[[nodes]]\ndevices = 4\n[links.inside]\nlatency = 1.0\nbandwidth = 0\n")
+        (self.dir / "slow.toml").write_text("[[nodes]]\ndevices = 4\n[links.inside]\nlatency = 1.0\nbandwidth = inf\n[collectives]\ndoubling = 0\nhalving = 0\n")
         def simulate(scope, *words):
             r = run("plan", "simulate", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--batch", 8, "--cost", "equal", "--cluster", self.dir / "slow.toml", *words,
                     "--parallel.norm_scope", scope)
@@ -88,8 +88,9 @@ bandwidth = 25e9
             return r.stdout
         norms = 19 * (1 + 2)   # seconds: two ranks gather forward, and sum backward
         self.assertGreaterEqual(self.seconds(simulate("global", "--mesh", "data=2")) - self.seconds(simulate("local", "--mesh", "data=2")), 0.99 * norms)
-        self.assertIn("calls inside layers: 42 in a step", simulate("global", "--mesh", "data=2"))
-        self.assertNotIn("calls inside layers", simulate("local", "--mesh", "data=2"))
+        for calls in "21 all_gathers", "21 all_reduces":
+            self.assertIn(f"batch norm statistics: {calls} over 2 ranks of data by ring", simulate("global", "--mesh", "data=2"))
+        self.assertNotIn("batch norm statistics", simulate("local", "--mesh", "data=2"))
         one, two = (re.findall(r"^ +[12] .*$", simulate(scope, "--mesh", "data=1", "--sweep", "ranks=1,2"), re.M) for scope in ("global", "local"))
         self.assertEqual(one[0], two[0])
         self.assertNotEqual(one[1], two[1])
@@ -143,6 +144,30 @@ bandwidth = 25e9
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("up to 256 ranks, the mesh has 512", r.stderr)
 
+    def test_sizes_choose_algorithms(self):
+        """Batch norms' calls and sums of losses, too; the longest calls are named; a table of the file overrides."""
+        words = ("plan", "simulate", "resnet18", "--mesh", "data=64", "--batch", 64, "--cost", "counted")
+        def step(more):
+            (self.dir / "c.toml").write_text("flops = 1e14\nmemory_bandwidth = 2e12\n" + self.cluster + more)
+            r = run(*words, "--cluster", self.dir / "c.toml")
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertRegex(r.stdout, r"batch norm statistics: \d+ \w+s over 64 ranks of data by [\w ]+, [\d.]+ ms, [\d.]+ % of the step")
+            shares = re.search(r"^time of all: (.*)$", r.stdout, re.M).group(1)
+            self.assertAlmostEqual(sum(map(float, re.findall(r"([\d.]+) %", shares))), 100, delta=0.3)
+            return self.seconds(r.stdout), r.stdout
+        usual, rings, doubling = step(""), step("[collectives]\ndoubling = 0\nhalving = 0\n"), step("[collectives]\nhalving = 1000000000\n")
+        self.assertLess(usual[0], rings[0])
+        self.assertLess(doubling[0], usual[0])
+        self.assertIn("64 ranks of data by ring", rings[1])
+        self.assertIn("64 ranks of data by halving and doubling", doubling[1])
+
+    def test_a_bandwidth_of_nothing(self):
+        for value, words in (("0", "bandwidth"), ("-1.0", "bandwidth"), ("inf", "")):
+            (self.dir / "c.toml").write_text(self.cluster.replace("300e9", value))
+            r = run("plan", "simulate", "mlp", "--cluster", self.dir / "c.toml", "--mesh", "data=2", "--cost", "equal")
+            self.assertEqual(r.returncode, unittests.statuses["usage"] if words else 0, r.stderr)
+            self.assertIn(words and "links.inside.bandwidth", r.stderr)
+
     def test_jitter_of_many_ranks(self):
         (self.dir / "jitter.toml").write_text("jitter = 0.05\n" + self.cluster)
         (self.dir / "alike.toml").write_text(self.cluster.replace("speed = 0.5", "speed = 1.0"))
@@ -191,7 +216,7 @@ bandwidth = 25e9
                             (["--sweep", "ranks=1", "--measured", self.dir], "no study"),
                             (["--sweep", "ranks=1,x"], "expected for example ranks=1,2,4,8"), (["--sweep", "1,2"], "expected for example"),
                             (["--sweep", "ranks=2147483647"], "1 to 16777216 ranks"), (["--sweep", "ranks=99999999999"], "1 to 16777216 ranks"),
-                            (["--allreduce", "ring"], "parallel.allreduce is ring; simulate reduces along rings"), (["--sweep", "ranks="], "expected for example"),
+                            (["--allreduce", "ring"], "parallel.allreduce is ring; simulate takes the algorithms of the cluster file"), (["--sweep", "ranks="], "expected for example"),
                             (["--mesh", "pipe=2,data=1", "--strategy", "pipeline", "--sweep", "ranks=3"], "3 ranks are no multiple of the 2"),
                             (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "axis data"), (["--cost", "free"], "cost"), (["--steps", 0], "steps")):
             r = run("plan", "simulate", "mlp", "--batch", 4, *words)
@@ -257,7 +282,7 @@ output = [0, 0, 0, 0]
         return ["--cluster", self.dir / name]
 
     def free(self, devices):
-        return self.cluster(f"source = \"measured\"\n[[nodes]]\ndevices = {devices}\n[links.inside]\nlatency = 0\nbandwidth = 0\n")
+        return self.cluster(f"source = \"measured\"\n[[nodes]]\ndevices = {devices}\n[links.inside]\nlatency = 0\nbandwidth = inf\n")
 
     def rows(self, text):
         """By ranks: batch, step in seconds, band, samples per second, speed-up, per rank, ...; the last word is the evidence."""
@@ -284,7 +309,7 @@ output = [0, 0, 0, 0]
         got = run("plan", "simulate", "resnet18", "--data", "synthetic", "--data.image_size", 32, "--batch", 8, "--mesh", "data=8", "--strategy", "one_weird_trick", "--cost", "equal")
         self.assertLessEqual(float(re.search(r"(?m)^efficiency ([\d.]+) %", got.stdout)[1]), 100)
         # All ranks wait for the one of half the speed: two halves of the work on 1.5 devices in the time of 2.
-        two = self.cluster("[[nodes]]\ndevices = 1\n[[nodes]]\ndevices = 1\nspeed = 0.5\n[links.between]\nlatency = 0\nbandwidth = 0\n")
+        two = self.cluster("[[nodes]]\ndevices = 1\n[[nodes]]\ndevices = 1\nspeed = 0.5\n[links.between]\nlatency = 0\nbandwidth = inf\n")
         self.assertIn(f"efficiency {100 / 1.5:.1f} %", self.simulate("--mesh", "data=2", "--batch", 8, *two, cost="equal"))
         # What is between steps is not shared.
         text = self.simulate("--mesh", "data=8", "--batch", 64, *self.free(8))
@@ -309,7 +334,7 @@ output = [0, 0, 0, 0]
         self.assertIn(f" of a step are not divided, {100 * self.between / one:.2f} % of one rank's; it is at most {one / self.between:.2f} times as fast", text)
 
     def test_communication_is_below_amdahl(self):
-        slow = self.cluster("source = \"measured\"\n[[nodes]]\ndevices = 16\n[links.inside]\nlatency = 1e-4\nbandwidth = 0\nsource = \"data sheet\"\n")
+        slow = self.cluster("source = \"measured\"\n[[nodes]]\ndevices = 16\n[links.inside]\nlatency = 1e-4\nbandwidth = inf\nsource = \"data sheet\"\n[collectives]\ndoubling = 0\nhalving = 0\n")
         rows = self.rows(self.simulate("--mesh", "data=1", "--batch", 64, "--sweep", "ranks=1,4,16", "--scaling", "strong", "--strategy",
                                        "data_parallel(overlap=false)", *slow))
         one = 64 * self.parts + self.between
@@ -361,7 +386,7 @@ output = [0, 0, 0, 0]
         """Dealt in turn the last rank may lie beside the first; the first node may have a single device."""
         def links(placement, devices):
             nodes = "".join(f"[[nodes]]\ndevices = {n}\n" for n in devices)
-            c = self.cluster(f"placement = \"{placement}\"\n{nodes}[links.inside]\nlatency = 0\nbandwidth = 0\n[links.between]\nlatency = 0\nbandwidth = 0\n")
+            c = self.cluster(f"placement = \"{placement}\"\n{nodes}[links.inside]\nlatency = 0\nbandwidth = inf\n[links.between]\nlatency = 0\nbandwidth = inf\n")
             return re.findall(r"(?m)^  links (inside|between) nodes", self.simulate("--mesh", "data=3", "--batch", 12, *c, cost="equal"))
         self.assertEqual(links("block", (4,)), ["inside"])
         self.assertEqual(links("block", (1, 4)), ["inside", "between"])
@@ -396,7 +421,7 @@ output = [0, 0, 0, 0]
         def step(flops):
             c = self.cluster(f"flops = {flops}\n[[nodes]]\ndevices = 1\n")
             text = self.simulate("--batch", 64, *c, cost="counted")
-            self.assertIn(f"costs of layers        assumed, counted from shapes, at {flops:.3g} operations per second".replace("e+0", "e+0"), text)
+            self.assertIn(f"costs of layers        assumed, counted from shapes, at {flops:.3g} operations and {flops / 8:.3g} bytes of memory per second", text)
             self.assertIn("weakest source: assumed", text)
             number, unit = re.search(r"takes ([\d.]+) (us|ms|s),", text).groups()
             return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
@@ -415,7 +440,7 @@ output = [0, 0, 0, 0]
         self.assertIn("layers are split", half)
         planned = run("plan", "show", "mlp", "--mesh", "tensor=2", "--strategy", "tensor", "--batch", 256, "--cost", "equal").stdout
         self.assertEqual(re.search(r"^all +tensor +\d+ +(\d+)$", planned, re.M)[1], re.search(r"^all +tensor +[\d.]+ u?m?s +(\d+) ", half, re.M)[1])
-        slow = self.cluster("[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1\nbandwidth = 0\n")
+        slow = self.cluster("[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1\nbandwidth = inf\n")
         text = self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor", "--batch", 256, *slow, cost="counted")
         self.assertGreater(float(re.search(r"takes ([\d.]+) s,", text)[1]), 2)
         sweep = self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor | data_parallel", "--batch", 256, "--sweep", "ranks=2,4", *self.free(4), cost="equal")
@@ -446,7 +471,7 @@ output = [0, 0, 0, 0]
         self.assertEqual(eight - four, 4 * (two - plain))
 
     def test_memory(self):
-        small = "[[nodes]]\ndevices = 1\nmemory = 1e9\n[[nodes]]\ndevices = 1\nmemory = 1e6\n[links.between]\nlatency = 0\nbandwidth = 0\n"
+        small = "[[nodes]]\ndevices = 1\nmemory = 1e9\n[[nodes]]\ndevices = 1\nmemory = 1e6\n[links.between]\nlatency = 0\nbandwidth = inf\n"
         text = self.simulate("--mesh", "pipe=2", "--strategy", "pipeline(micro=2)", "--batch", 8, *self.cluster(small), cost="equal")
         self.assertRegex(text, r"(?m)^stage 0 needs 6\.\d\d MB of 1\.00 GB: fits$")
         self.assertRegex(text, r"(?m)^stage 1 needs 2\.\d\d MB of 1\.00 MB: DOES NOT FIT$")

@@ -206,7 +206,7 @@ class Virtual(Case):
         (self.dir / "run").mkdir()
         starts = []
         for seed in range(3):
-            (self.dir / "run/snail.toml").write_text("seed = %d\njitter = 0.1\nflops = 1\n[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1\nbandwidth = 0\n" % seed)
+            (self.dir / "run/snail.toml").write_text("seed = %d\njitter = 0.1\nflops = 1\n[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1\nbandwidth = inf\n" % seed)
             self.train("run", *self.words, "--virtual", 2, "--cluster", "snail.toml", "--run.max_steps", 13)
             for file in sorted((self.newest("run")).glob("rank-*.safetensors")):
                 raw = file.read_bytes()

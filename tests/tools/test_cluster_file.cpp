@@ -27,6 +27,7 @@ const std::vector<Key> keys = {
     {"", "jitter", "0.25", false, false, "-0.1", "3.5"},
     {"", "seed", "7", false, false, "-1"},
     {"", "flops", "2e12", false, false, "0", "1e30"},
+    {"", "memory_bandwidth", "1e12", false, false, "0", "1e30"},
     {"", "overlaps", "false"},
     {"", "source", "\"data sheet\"", false, true, "\"hearsay\""},
     {"[[nodes]]", "count", "4", false, false, "0", "20000000"},
@@ -34,13 +35,15 @@ const std::vector<Key> keys = {
     {"[[nodes]]", "speed", "1.5", false, false, "0.0", "1e7"},
     {"[[nodes]]", "memory", "80e9", false, false, "-1", "1e19"},
     {"[[nodes]]", "source", "\"measured\"", false, true, "\"guess\""},
+    {"[collectives]", "doubling", "1000", false, false, "-1"},
+    {"[collectives]", "halving", "0", false, false, "-1"},
     {"[links.inside]", "latency", "2e-6", true, false, "-1e-6", "1e4"},
     {"[links.inside]", "bandwidth", "300e9", true, false, "-1.0", "1e19"},
     {"[links.inside]", "efficiency", "0.75", false, false, "0.0", "1.5"},
     {"[links.inside]", "oversubscription", "2", false, false, "0.5", "1e7"},
     {"[links.inside]", "source", "\"assumed\"", false, true, "\"guess\""},
     {"[links.between]", "latency", "0.5", true, false, "-1", "2000"},
-    {"[links.between]", "bandwidth", "0", true, false, "-5"},
+    {"[links.between]", "bandwidth", "inf", true, false, "0"},
 };
 const std::string source = "there/cluster.toml";
 
@@ -104,14 +107,17 @@ TEST_CASE("a cluster file is read") {
   const Cluster all = parse_cluster(written(keys.size(), "", "").text, source);
   CHECK(all == Cluster{.nodes = {{4, 8, 1.5, 80e9, Source::measured}},
                        .cyclic = true,
-                       .inside = {2e-6, 300e9, 0.75, 2, Source::assumed},
-                       .between = {0.5, 0, 1, 1, Source::datasheet},
+                       .inside = {2e-6, 300e9, 0.75, 2, Source::assumed, {}, {1000, 0}},
+                       .between = {0.5, 0, 1, 1, Source::datasheet, {}, {1000, 0}},
                        .jitter = 0.25,
                        .seed = 7,
                        .flops = 2e12,
+                       .memory_bandwidth = 1e12,
                        .name = "two kinds",
                        .overlaps = false});
-  CHECK(parse_cluster("[[nodes]]\ndevices = 1\n", source) == Cluster{});
+  Cluster one;
+  one.inside.sizes = one.between.sizes = mpich_sizes;
+  CHECK(parse_cluster("[[nodes]]\ndevices = 1\n", source) == one);
   const Cluster two = parse_cluster(
       "links.between = { latency = 1, bandwidth = 2 }\n[[nodes]]\ndevices = 1\n[[nodes]]\n"
       "devices = 1\nspeed = 2\n",
@@ -122,7 +128,7 @@ TEST_CASE("a cluster file is read") {
   // By its path.
   const auto path = std::filesystem::temp_directory_path() / "trireme_test_cluster.toml";
   std::ofstream(path) << "[[nodes]]\ndevices = 1\n";
-  CHECK(read_cluster(path.string()) == Cluster{});
+  CHECK(read_cluster(path.string()) == one);
   std::filesystem::remove(path);
   CHECK_ERROR(read_cluster(path.string()), file, path.string());
 }

@@ -131,10 +131,19 @@ TEST_CASE("a model is found by name, settings and ranks, and what is missing is 
     FAIL("found");
   } catch (const OptionError& e) {
     CHECK(contains(e.what(), "mlp --dtype"));
-    CHECK(contains(e.what(), "trireme profile mlp"));
+    CHECK(contains(e.what(), "trireme bench mlp"));
   }
   m.models[0].arch = settings_of_model(options);
   CHECK(&model_in(m, options, 0) == &m.models[0]);
+}
+
+TEST_CASE("a machine that was busy while it was measured is told by its load and its spread") {
+  CHECK(busy_in_words(0.5, 0.1) == "");
+  CHECK(busy_in_words(1.62, 0.02) == "load average 1.62 per core (above 0.5)");
+  MachineProfile m{.about = {{"load_average", "3.20"}}, .jitter = 0.37};
+  CHECK(busy_in_words(m) == "load average 3.20 per core (above 0.5), durations spread by 37.0 % (above 10 %)");
+  m.about.clear();  // a file of before
+  CHECK(busy_in_words(m) == "durations spread by 37.0 % (above 10 %)");
 }
 
 }  // namespace test_machine_file

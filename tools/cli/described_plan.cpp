@@ -98,7 +98,7 @@ LayerSplit layer_split(const Strategy& of, const std::vector<Axis>& axes) {
 
 /// Rank models of the layer split of `of`, with costs counted from shapes. described must outlive the result.
 ImaginedModelOptions imagined_options(const TrainerOptions& config, const DescribedModel& described, const Strategy& of,
-                                      double flops) {
+                                      const DeviceRates& rates) {
   Strategy alone;  // of it: whose rows batch norms take
   alone.norm_scope = of.norm_scope;
   alone.norm_group = of.norm_group;
@@ -110,18 +110,18 @@ ImaginedModelOptions imagined_options(const TrainerOptions& config, const Descri
               },
           .loss = make_loss(config),
           .strategy = [of, alone](const std::string& text) { return text == "serial" ? alone : of; },
-          .operations_per_second = flops};
+          .rates = rates};
 }
 
 }  // namespace
 
 DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axis>& axes, const std::string& from,
-                             double operations_per_second)
+                             const DeviceRates& device)
     : mesh(axes),
       strategy(make_strategy(config, ranks_of(axes))),
       model(config),
       cost(from),
-      flops(operations_per_second),
+      rates(device),
       parts(model.chain.parts(model.parameters)) {
   if (!cost.empty() && cost != "measured" && cost != "equal" && cost != "counted") {
     if (!std::filesystem::exists(cost))
@@ -133,9 +133,10 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
     fresh = machine.fresh.value;
     vector_op = machine.vector_op.value;
     jitter = machine.jitter;
+    busy = busy_in_words(machine);
   }
   if (strategy.split.any()) {  // checked before the measurement, which may take minutes
-    ImaginedModels tried(imagined_options(config, model, strategy, 1e12));
+    ImaginedModels tried(imagined_options(config, model, strategy, {}));
     const bool splits = tried(layer_split(strategy, axes), false, 1, size_along(axes, "data")).has_value();
     check(splits, "simulate", "{}", tried.refusal());
   }
@@ -146,7 +147,7 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   if (cost.empty()) {
     constexpr double soon = 1e11;  // operations of a micro-batch that machines of two cores repeat within seconds
     double operations = 0;
-    for (const PartCost& c : count_costs(model.chain, model.parameters, model.input(1), 1))
+    for (const PartCost& c : count_costs(model.chain, model.parameters, model.input(1), {1}))
       operations += c.forward + c.backward_input + c.backward_weight;
     cost = operations * static_cast<double>(each) <= soon ? "measured" : "counted";
   }
@@ -184,7 +185,7 @@ void DescribedPlan::set_rows(Index asked) {
           "{} has {} parts of {}, which now has {}; measure again with trireme bench --machine", cost,
           beside.parts.size(), profile->model, parts.size());
   }
-  const auto counted = [&](Index n) { return count_costs(model.chain, model.parameters, model.input(n), flops); };
+  const auto counted = [&](Index n) { return count_costs(model.chain, model.parameters, model.input(n), rates); };
   const auto costs =
       profile              ? beside.parts
       : cost == "measured" ? model.measured_costs(rows)
@@ -198,8 +199,8 @@ std::string DescribedPlan::cost_in_words() const {
   return cost == "equal"      ? "all alike"
          : cost == "measured" ? "measured here on one rank"
          : cost == "counted"
-             ? fmt::format("counted from shapes, at {:.3g} operations per second, a byte of memory as {:g}", flops,
-                           operations_per_byte)
+             ? fmt::format("counted from shapes, at {:.3g} operations and {:.3g} bytes of memory per second",
+                           rates.flops, rates.memory_bandwidth)
              : "of " + cost;
 }
 
@@ -234,7 +235,7 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
     }
   }
   if (!rank_models) {
-    ImaginedModelOptions options = imagined_options(config, model, of, flops);
+    ImaginedModelOptions options = imagined_options(config, model, of, rates);
     options.costs = [this](Index) {
       std::vector<PartCost> costs;
       for (const PartInfo& part : parts) costs.push_back(part.cost);
@@ -266,8 +267,10 @@ std::string collectives_of(const TrainerOptions& config, const PlanOptions& opti
   const std::string& name = config.parallel.allreduce;
   const bool messages = options.collectives == "messages";
   if (name != "default" && (!messages || name == "auto"))
-    throw OptionError(fmt::format("parallel.allreduce is {}; simulate reduces along rings: use default, {}", name,
-                                  messages ? "or an algorithm's name" : "or --collectives messages"));
+    throw OptionError(
+        fmt::format("parallel.allreduce is {}; simulate takes the algorithms of the cluster file's [collectives]: "
+                    "use default, {}",
+                    name, messages ? "or an algorithm's name" : "or --collectives messages"));
   return !messages ? "" : name == "default" ? "ring" : name;
 }
 

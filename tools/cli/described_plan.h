@@ -47,11 +47,11 @@ struct DescribedModel {
 MemoryOptions memory_options(const TrainerOptions&, Parameters&);
 
 struct DescribedPlan {
-  /// cost: of parts. "measured" here on one rank; "counted" from shapes, for a device with the cluster's operations per
-  /// second; "equal" for all parts; or the path of a machine file; empty: measured if that takes seconds, else counted.
-  /// Throws OptionError for another word.
+  /// cost: of parts. "measured" here on one rank; "counted" from shapes, for a device with these rates; "equal" for all
+  /// parts; or the path of a machine file; empty: measured if that takes seconds, else counted. Throws OptionError for
+  /// another word.
   DescribedPlan(const TrainerOptions&, const std::vector<Axis>& mesh, const std::string& cost,
-                double flops = Cluster{}.flops);
+                const DeviceRates& = Cluster{}.rates());
   /// Sets the costs of micro-batches of that many rows in `parts` and `beside`. Equal costs are proportional to the
   /// rows; for the first rows that were set they are a millisecond.
   void set_rows(Index);
@@ -82,12 +82,13 @@ struct DescribedPlan {
   Strategy strategy;
   DescribedModel model;
   std::string cost;
-  double flops;                         ///< operations per second, for counted costs
+  DeviceRates rates;                    ///< for counted costs
   std::optional<ModelProfile> profile;  ///< of a machine file
   StepCosts beside;                     ///< of a machine file: loss, update, work between steps
   std::vector<MeasuredCall> calls;      ///< of a machine file
   double fresh = 0, vector_op = 0;      ///< of a machine file, for SimulateOptions
   double jitter = 0;                    ///< of a machine file
+  std::string busy = {};                ///< of a machine file: busy_in_words()
   std::string collectives = {};         ///< of SimulateOptions
   Index rows = 1, first_rows = 0;       ///< rows of a micro-batch on a rank; argument of the first set_rows()
   std::vector<PartInfo> parts;          ///< with their costs

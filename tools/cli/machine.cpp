@@ -122,6 +122,8 @@ std::string in_words(const MachineProfile& m) {
     text += fmt::format("{:<16} {:>6} {:>12} {:>12} {:>12.2f}\n", name_of(c.kind), c.ranks, c.bytes,
                         time_text(c.seconds), c.seconds > 0 ? static_cast<double>(c.bytes) / c.seconds / 1e9 : 0.0);
   text += fmt::format("\njitter       {:.1f} % (standard deviation of a computation's time)\n", 100 * m.jitter);
+  if (const std::string busy = busy_in_words(m); !busy.empty())
+    text += fmt::format("busy         {}: predictions from these numbers are as uncertain\n", busy);
   if (m.load.value > 0) text += fmt::format("loader       {} a sample and rank\n", time_text(m.load.value));
   const auto rate = [](const Measured& per_byte) { return per_byte.value > 0 ? 1e-6 / per_byte.value : 0; };
   return text + fmt::format(
@@ -138,7 +140,9 @@ int profile_command(int argc, char** argv, const TrainerOptions& config, const P
     set_threads(std::max<int>(1, static_cast<int>(config.parallel.threads)));
     const Device device = make_device(config, world);
     MachineProfile m;
+    const double load = load_per_core();
     m.about = about_here(world, device);
+    m.about["load_average"] = fmt::format("{:.2f}", load);
     if (!config.model.empty()) m.models.push_back(profile_model(config, options, world, device));
     std::vector<Index> bytes;
     for (Index b = 8; b <= Index{64} << 20; b = b < 4096 ? 4096 : b * 4) bytes.push_back(b);

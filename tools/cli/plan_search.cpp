@@ -90,7 +90,8 @@ Asked asked(const TrainerOptions& config, const SearchCommand& command) {
     q.equal = true;
     a.costs = "all alike";
   } else if (command.cost == "counted") {
-    a.costs = fmt::format("counted from shapes, at {:.3g} operations per second", q.cluster.flops);
+    a.costs = fmt::format("counted from shapes, at {:.3g} operations and {:.3g} bytes of memory per second",
+                          q.cluster.rates().flops, q.cluster.rates().memory_bandwidth);
   } else {
     const MachineProfile machine = read_machine(command.cost);
     q.profile = model_in(machine, config, 0);

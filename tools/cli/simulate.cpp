@@ -5,8 +5,10 @@
 
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"
+#include "parallel/comm/call.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/model/planned_traffic.h"
+#include "parallel/comm/world/norm_ranks.h"
+#include "parallel/plan/action_kind.h"
 #include "tools/cli/simulate_basis.h"
 #include "tools/cli/simulate_scaling.h"
 
@@ -50,18 +52,44 @@ void print_efficiency(const DescribedPlan& described, const Cluster& cluster, co
   fmt::print("bubble {:.1f} %: idle over busy time of all ranks\n", 100 * s.bubble);
   fmt::print("exposed communication {}, {:.1f} % of the step{}: computation waits for a call\n",
              time_text(exposed / steps), 100 * exposed / s.makespan, program.empty() ? "" : ", in " + program);
-  Index calls = 0;
-  for (const Program& p : described.plan.programs) {
-    Index here = 0;
-    for (const Action& a : p.actions)
-      for (const PlannedCall& c : comms_of(described.plan.parts, a)) here += c.calls;
-    calls = std::max(calls, here);
+}
+
+/// Prints where the steps' time goes, in parts that add up to all of it. s: without jitter; whole: with it.
+void print_shares(const Plan& plan, const Simulation& s, double whole) {
+  const auto share = [whole](double seconds) { return fmt::format("{:.1f} %", 100 * seconds / whole); };
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    const auto row = std::ranges::find(s.timeline.programs, static_cast<int>(r)) - s.timeline.programs.begin();
+    double updates = 0, left = s.makespan - s.busy[r];
+    for (const Span& span : s.timeline.spans)
+      if (span.rank == row &&
+          plan.programs[r].actions[static_cast<std::size_t>(span.action)].kind == ActionKind::update)
+        updates += span.end - span.begin;
+    std::string text = fmt::format("time of {}: computation {}, optimizer {}", plan.programs[r].name,
+                                   share(s.busy[r] - updates), share(updates));
+    for (const AxisTraffic& t : s.exposed[r]) {
+      text += fmt::format(", exposed communication over {} {}", t.axis, share(t.seconds));
+      left -= t.seconds;
+    }
+    text += ", bubble " + share(std::max(0.0, left));
+    fmt::print("{}{}\n", text, whole > s.makespan ? ", jitter " + share(whole - s.makespan) : "");
   }
-  if (calls > 0 && exposed > 0.1 * s.makespan)
-    fmt::print(
-        "calls inside layers: {} in a step, which computation always waits for; --parallel.norm_scope local leaves out "
-        "those of batch norms\n",
-        calls);
+}
+
+/// Prints the calls whose time is at least a twentieth of the steps, up to three of a program.
+void print_longest_calls(const Plan& plan, const Simulation& s, int steps) {
+  bool norms = false;
+  for (std::size_t r = 0; r < plan.programs.size(); ++r)
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, s.calls[r].size()); ++i) {
+      const CallTime& c = s.calls[r][i];
+      if (c.seconds < 0.05 * s.makespan) break;
+      const bool message = c.kind == CallKind::send;
+      fmt::print("{}: {} {}{} over {} of {}{}, {}, {:.1f} % of the step{}\n", c.what, c.calls / steps, name_of(c.kind),
+                 c.calls == steps ? "" : "s", message ? "links" : fmt::format("{} ranks", c.ranks), c.axis,
+                 message ? "" : fmt::format(" by {}", c.algorithm), time_text(c.seconds / steps),
+                 100 * c.seconds / s.makespan, s.calls.size() > 1 ? ", in " + plan.programs[r].name : "");
+      norms = norms || c.what == norm_statistics;
+    }
+  if (norms) fmt::print("--parallel.norm_scope local leaves out the calls of batch norms\n");
 }
 
 }  // namespace
@@ -76,7 +104,7 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   const std::vector<Axis> mesh = mesh_axes(config);
   const Cluster given = cluster_of(config, ranks_of(mesh));
   check_room(given, mesh);
-  DescribedPlan described(config, mesh, options.cost, given.flops);
+  DescribedPlan described(config, mesh, options.cost, given.rates());
   const Cluster cluster = cluster_of(config, described, ranks_of(mesh));
   described.plan = described.rank_plan(config, mesh);
   described.collectives = collectives;
@@ -100,6 +128,12 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   fmt::print("{}\n", described.caveat(options.steps));
   const PredictionBasis basis = basis_of(described, cluster, ranks_of(mesh));
   print_efficiency(described, cluster, s, step, batch, options.steps);
+  Cluster steady = cluster;
+  steady.jitter = 0;
+  print_shares(plan,
+               cluster.jitter > 0 ? described.simulate_on(steady, plan, described.traffic.step, options.steps) : s,
+               s.makespan);
+  print_longest_calls(plan, s, options.steps);
   fmt::print("the step may take {}\n\n{}", basis.range(step), basis.table());
   print_traffic(plan, s);
   fmt::print("payload: {}\n", payload_in_words);

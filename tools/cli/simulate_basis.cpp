@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernels/core/runtime.h"
@@ -81,19 +82,28 @@ PredictionBasis basis_of(const DescribedPlan& d, const Cluster& cluster, int ran
   b.beyond.erase(std::ranges::unique(b.beyond).begin(), b.beyond.end());
   b.weakest = b.beyond.empty() ? Source::measured : Source::assumed;
   for (const PredictionBasis::Number& n : b.numbers) b.weakest = std::max(b.weakest, n.source);
-  b.band = error_band(b.weakest);
+  b.jitter = d.profile ? std::max(d.jitter, cluster.jitter) : 0;
+  b.heldout = d.profile ? heldout_error(*d.profile) : 0;
+  b.band = error_band(b.weakest, b.jitter, b.heldout);
+  b.below = 1 - std::min(1 - std::min(0.9, error_band(b.weakest, 0, b.heldout)), std::exp(-2 * b.jitter));
+  b.busy = d.busy;
   return b;
 }
 
 std::string PredictionBasis::range(double seconds) const {
-  return fmt::format("{} to {}", time_text(seconds * (1 - band)), time_text(seconds * (1 + band)));
+  return fmt::format("{} to {}", time_text(seconds * (1 - below)), time_text(seconds * (1 + band)));
 }
 
 std::string PredictionBasis::table() const {
   std::string text = "where the numbers come from\n";
   for (const auto& [what, source, note] : numbers)
     text += fmt::format("  {:<22} {}{}{}\n", what, to_string(source), note.empty() ? "" : ", ", note);
-  text += fmt::format("weakest source: {}; predicted times may be off by {:.0f} %\n", to_string(weakest), 100 * band);
+  text += fmt::format("weakest source: {}; predicted times may be off by {:.0f} %", to_string(weakest), 100 * band);
+  if (band > error_band(weakest))
+    text += fmt::format(": {}", band == heldout ? "the error of measurements that were left out"
+                                                : fmt::format("measured durations spread by {:.1f} %", 100 * jitter));
+  text += '\n';
+  if (!busy.empty()) text += fmt::format("the machine file is of a busy machine: {}\n", busy);
   return beyond.empty() ? text : text + fmt::format("extrapolated: {}\n", fmt::join(beyond, "; "));
 }
 

@@ -29,7 +29,10 @@ struct PredictionBasis {
   };
   std::vector<Number> numbers;
   Source weakest = Source::measured;  ///< of all numbers; extrapolated numbers count as assumed
-  double band = 0;                    ///< relative error of predicted times (error_band)
+  double band = 0;                    ///< relative error of predicted times above (error_band)
+  double below = 0;                   ///< the same below
+  std::string busy = {};              ///< busy_in_words() of the machine file
+  double jitter = 0, heldout = 0;     ///< measured, which the band holds at least
   std::vector<std::string> beyond;    ///< reasons why the prediction is extrapolated; empty: it is not
 
   Evidence evidence() const { return beyond.empty() ? Evidence::simulated : Evidence::extrapolated; }

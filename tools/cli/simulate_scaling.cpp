@@ -102,11 +102,12 @@ std::vector<Axis> with_ranks(std::vector<Axis> mesh, int ranks) {
 
 class Sweep {
  public:
-  Sweep(const TrainerOptions& config, const PlanOptions& options, const std::vector<int>& counts, double flops)
+  Sweep(const TrainerOptions& config, const PlanOptions& options, const std::vector<int>& counts,
+        const DeviceRates& rates)
       : config_(config),
         options_(options),
         counts_(counts),
-        described_(config, mesh_axes(config), options.cost, flops),
+        described_(config, mesh_axes(config), options.cost, rates),
         rows_(described_.rows),
         cluster_(cluster_of(config, described_, counts.back())) {
     described_.collectives = collectives_of(config, options);
@@ -281,7 +282,7 @@ Chart chart_of(const Scaling& scaling, const std::string& title) {
   for (const ScalingPoint& p : scaling.points) {
     const double rate = p.per_second();
     predicted.points.emplace_back(p.ranks, rate);
-    predicted.band.emplace_back(rate / (1 + p.basis.band), rate / (1 - p.basis.band));
+    predicted.band.emplace_back(rate / (1 + p.basis.band), rate / (1 - p.basis.below));
     predicted.evidence.push_back(p.basis.evidence());
     ideal.points.emplace_back(p.ranks, first.per_second() * p.ranks / first.ranks);
     if (!p.measured) continue;
@@ -354,7 +355,7 @@ int sweep_ranks(const TrainerOptions& config, const PlanOptions& options) {
       options.measured.empty() ? std::vector<StepMeasurement>() : read_measurements(options.measured, config);
   const Cluster given = cluster_of(config, counts.back());
   for (const int ranks : counts) check_room(given, with_ranks(mesh_axes(config), ranks));
-  Sweep sweep(config, options, counts, given.flops);
+  Sweep sweep(config, options, counts, given.rates());
   std::string text;
   const std::string title = config.model + (config.parallel.strategy.empty() ? "" : ", " + config.parallel.strategy);
   std::vector<std::string> pictures;

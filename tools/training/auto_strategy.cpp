@@ -108,8 +108,9 @@ Choice searched(StrategySearch& search, const TrainerOptions& options, const Str
       "          parts {}{}",
       q.profile
           ? "measured on all ranks at the same time"
-          : fmt::format("counted from shapes at {:.3g} operations per second, because a measurement would take long",
-                        q.cluster.flops),
+          : fmt::format("counted from shapes at {:.3g} operations and {:.3g} bytes of memory per second, because a "
+                        "measurement would take long",
+                        q.cluster.rates().flops, q.cluster.rates().memory_bandwidth),
       q.ranks == 1                                  ? ""
       : q.cluster.inside.source == Source::measured ? ", calls between ranks measured here"
                                                     : ", calls between ranks measured on the host, not on devices"));

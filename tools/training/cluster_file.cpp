@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "datasets/formats/data_paths.h"
@@ -79,11 +80,13 @@ Link read_link(const toml::table& table, const std::string& name, const std::str
   std::string from = to_string(usual);
   TableReader reader(table, name + ".", source);
   reader.read({{name + ".latency", &link.latency, "", 0, 1e3},
-               {name + ".bandwidth", &link.bandwidth, "", 0, 1e18},
+               {name + ".bandwidth", &link.bandwidth, "above 0 bytes per second, or inf for free transfers", 1, 1e18},
                {name + ".efficiency", &link.efficiency, "", 1e-6, 1},
                {name + ".oversubscription", &link.oversubscription, "", 1, 1e6},
                {.name = name + ".source", .value = &from, .choices = sources}},
-              {});
+              [&](const std::string& key, const toml::node& node) {  // Link::bandwidth is then 0
+                return key == name + ".bandwidth" && node.value_or(0.0) == std::numeric_limits<double>::infinity();
+              });
   reader.require({"latency", "bandwidth"});
   link.source = source_named(from);
   return link;
@@ -112,6 +115,7 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
   Index seed = 0;
   std::string placement = "block", from;
   bool inside = false, between = false;
+  CollectiveSizes sizes = mpich_sizes;
   const Source usual = usual_source(file);
   const auto link = [&](const std::string& name, const toml::node& node) {
     const bool is_inside = name == "links.inside";
@@ -125,6 +129,13 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
       Link none;  // only for the names of nested tables
       TableReader(as_table(node, name, source), "links.", source)
           .read({{"links.inside", &none.latency}, {"links.between", &none.latency}}, link);
+      return true;
+    }
+    if (name == "collectives") {
+      TableReader(as_table(node, name, source), "collectives.", source)
+          .read({{"collectives.doubling", &sizes.doubling, "", 0, 1e18},
+                 {"collectives.halving", &sizes.halving, "", 0, 1e18}},
+                {});
       return true;
     }
     if (name != "nodes") return false;
@@ -142,11 +153,14 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
              {"jitter", &cluster.jitter, "", 0, Cluster::most_jitter},
              {"seed", &seed, "", 0},
              {"flops", &cluster.flops, "", 1, 1e24},
+             {"memory_bandwidth", &cluster.memory_bandwidth, "", 1, 1e24},
              {"overlaps", &cluster.overlaps},
              {.name = "source", .value = &from, .choices = sources},
              {"nodes", &any},
-             {"links", &any}},
+             {"links", &any},
+             {"collectives", &any}},
             table);
+  cluster.inside.sizes = cluster.between.sizes = sizes;
   cluster.seed = static_cast<std::uint64_t>(seed);
   cluster.cyclic = placement == "cyclic";
   if (!file.contains("nodes")) throw OptionError(source + ":1: nodes is missing: [[nodes]]");
@@ -171,16 +185,19 @@ std::string cluster_toml(const Cluster& c) {
   std::string title = json_text(c.name);  // TOML wants one more character escaped than JSON
   for (std::size_t at; (at = title.find('\x7f')) != title.npos;) title.replace(at, 1, "\\u007f");
   std::string text = fmt::format("name = {}\nflops = {}\njitter = {}\nseed = {}\n", title, c.flops, c.jitter, c.seed);
+  if (c.memory_bandwidth > 0) text += fmt::format("memory_bandwidth = {}\n", c.memory_bandwidth);
   if (c.cyclic) text += "placement = \"cyclic\"\n";
   if (!c.overlaps) text += "overlaps = false\n";
   for (const NodeGroup& g : c.nodes)
     text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nspeed = {}\nmemory = {}\nsource = \"{}\"\n", g.count,
                         g.devices, g.speed, g.memory, to_string(g.source));
+  text +=
+      fmt::format("\n[collectives]\ndoubling = {}\nhalving = {}\n", c.between.sizes.doubling, c.between.sizes.halving);
   for (const auto& [name, link] : {std::pair{"inside", c.inside}, {"between", c.between}}) {
     check(link.measured.empty(), "cluster", "calls that were measured {} nodes have no place in a cluster file", name);
     text += fmt::format(
         "\n[links.{}]\nlatency = {}\nbandwidth = {}\nefficiency = {}\noversubscription = {}\nsource = \"{}\"\n", name,
-        link.latency, link.bandwidth, link.efficiency, link.oversubscription, to_string(link.source));
+        link.latency, link.bandwidth > 0 ? fmt::to_string(link.bandwidth) : "inf", link.efficiency, link.oversubscription, to_string(link.source));
   }
   return text;
 }

@@ -13,19 +13,24 @@
 //   speed = 0.5
 //   [links.inside]                               # between two devices of a node
 //   latency = 2e-6                               # seconds
-//   bandwidth = 300e9                            # bytes per second; 0: unlimited
+//   bandwidth = 300e9                            # bytes per second and device; inf: transfers are free
 //   efficiency = 0.8                             # share of the bandwidth that transfers reach; default 1
 //   oversubscription = 1.0                       # if all send at once, each gets 1 / this; default 1
 //   source = "assumed"                           # as for nodes
 //   [links.between]                              # between two nodes
 //   latency = 8e-6
 //   bandwidth = 25e9
+//   [collectives]                                # bytes of a vector; optional
+//   doubling = 2048                              # up to this, rounds of the whole vector; default 2048
+//   halving = 524288                             # up to this, rounds of halves; beyond, rings; default 524288
 //
+// The defaults of [collectives] are MPICH's (mpich_sizes); 0 and 0: rings for all.
 // Optional keys before the first table:
 //   placement  "block" (default): ranks fill one node after the other; "cyclic": ranks are dealt to the nodes in turn
 //   jitter     standard deviation of the logarithm of each computation's slowdown factor; default 0
 //   seed       random seed of jitter; default 0
 //   flops      floating-point operations per second of a device of speed 1; default 1e11
+//   memory_bandwidth  bytes per second between a device of speed 1 and its memory; default flops / 8
 //   overlaps   true (default): communication overlaps with computation; false: ranks communicate while they wait
 //   source     default source of numbers; default "assumed"
 // A link that no two devices use may be omitted.

@@ -365,7 +365,7 @@ Cluster make_cluster(const TrainerOptions& c, const std::string& kept) {
     refuse(fmt::format("parallel.mesh {} has {} ranks", p.mesh, ranks_of(parse_mesh(p.mesh))));
   const std::string& file = kept.empty() ? p.cluster : kept;
   if (file.empty()) {
-    const Link link{.latency = 10e-6, .bandwidth = 1e10};
+    const Link link{.latency = 10e-6, .bandwidth = 1e10, .sizes = mpich_sizes};
     return {.nodes = {{.devices = ranks}}, .inside = link, .between = link, .name = "this machine"};
   }
   Cluster cluster = read_cluster(file);

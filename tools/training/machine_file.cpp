@@ -1,6 +1,7 @@
 #include "tools/training/machine_file.h"
 
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <array>
@@ -8,7 +9,9 @@
 #include <ranges>
 
 #include "framework/io/json.h"
+#include "kernels/core/runtime.h"
 #include "kernels/core/suggest.h"
+#include "kernels/core/text.h"
 #include "parallel/comm/call.h"
 #include "tools/training/from_options.h"
 #include "tools/training/toml_file.h"
@@ -288,5 +291,27 @@ std::string machine_toml(const MachineProfile& m) {
 }
 
 MachineProfile read_machine(const std::string& path) { return parse_machine(read_settings(path), path); }
+
+double load_per_core() {
+  double load = 0;
+  return ::getloadavg(&load, 1) == 1 ? load / cores() : 0;
+}
+
+std::string busy_in_words(double load, double spread) {
+  constexpr double most_load = 0.5, most_spread = 0.1;
+  std::string text;
+  if (load > most_load) text = fmt::format("load average {:.2f} per core (above {:g})", load, most_load);
+  if (spread > most_spread)
+    text += fmt::format("{}durations spread by {:.1f} % (above {:.0f} %)", text.empty() ? "" : ", ", 100 * spread,
+                        100 * most_spread);
+  return text;
+}
+
+std::string busy_in_words(const MachineProfile& m) {
+  const auto at = m.about.find("load_average");
+  double load = 0;
+  if (at != m.about.end()) (void)parse_number(at->second, load);
+  return busy_in_words(load, m.jitter);
+}
 
 }  // namespace trireme

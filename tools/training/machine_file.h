@@ -51,4 +51,12 @@ const ModelProfile& model_in(const MachineProfile&, const TrainerOptions&, int r
 /// The text that parse_machine() reads as this profile, bit for bit.
 std::string machine_toml(const MachineProfile&);
 
+/// Load average of the last minute over the cores of this host; 0: unknown. Call it before a measurement.
+double load_per_core();
+/// "load average 1.62 per core (above 0.5), durations spread by 37.0 % (above 10 %)": the bounds above which a machine
+/// counts as busy. Empty: it is not. load: before the measurement.
+std::string busy_in_words(double load, double spread);
+/// The same of the measured machine, whose load profile notes as "load_average".
+std::string busy_in_words(const MachineProfile&);
+
 }  // namespace trireme

@@ -14,6 +14,7 @@
 #include "parallel/profile/measure.h"
 #include "parallel/runtime/step_probe.h"
 #include "tools/training/from_options.h"
+#include "tools/training/machine_file.h"
 
 namespace trireme {
 namespace {
@@ -85,7 +86,7 @@ std::string percent(double predicted, double measured) {
 }  // namespace
 
 Prediction::Prediction(const TrainerOptions& options, World& world, const Step& step, Device device, bool program)
-    : options_(options), world_(world), device_(device), program_(program) {
+    : options_(options), world_(world), device_(device), program_(program), load_(load_per_core()) {
   on_ = options.run.predict && world.size() > 1 && !world.clock() && device.kind == DeviceKind::cpu;
   if (on_ && (depends_on_arrivals(step.plan()) || step.plan().tickets > 0))
     why_never_ = "what a step is made of depends on the order in which messages come";
@@ -204,6 +205,8 @@ void Prediction::finish(Mesh& mesh, Step& step, const TrainerInput& input, RunLo
   text += known ? fmt::format("  largest difference: {}, {:.3f} ms predicted, {:.3f} ms measured", most.name,
                               1e3 * most.predicted, 1e3 * most.measured)
                 : fmt::format("  not predicted: {}", why);
+  if (const std::string busy = busy_in_words(load_, measured(seconds_).spread); known && alike && !busy.empty())
+    text += fmt::format("\n  the machine is busy: {}; predictions are as uncertain", busy);
   for (const std::string& line : split_text(text, '\n'))
     log.console().log(line.substr(0, line.find_last_not_of(' ') + 1));
   if (log.writes()) log.dir().write_prediction(kept);

@@ -39,6 +39,7 @@ class Prediction {
   const bool program_;
   bool on_ = false;              // requested, with several ranks, in real time
   std::string why_never_;        // why no step is predicted; empty: it is
+  const double load_;            // load_per_core() before the run
   std::int64_t steps_ = 0;       // so far
   double begun_ = 0, ran_ = 0;   // seconds of the steady clock: start of the current step; sum over steps
   std::vector<double> seconds_;  // of steps that were not recorded

@@ -57,7 +57,7 @@ std::pair<Tensor, Tensor> StrategySearch::samples(Index rows) const {
 double StrategySearch::operations(Index rows) {
   double all = 0;
   constexpr double each = 1e12;  // numbers of nanoseconds are exact
-  for (const PartCost& c : count_costs(Chain(model_), parameters_, samples(rows).first, each))
+  for (const PartCost& c : count_costs(Chain(model_), parameters_, samples(rows).first, {each}))
     all += each * (c.forward + c.backward_input + c.backward_weight);
   return all;
 }
@@ -138,7 +138,7 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
                                 .samples = [&](Index rows) { return samples(rows); },
                                 .loss = make_loss(settings_),
                                 .strategy = as_told,
-                                .operations_per_second = q.cluster.flops};
+                                .rates = q.cluster.rates()};
   const auto parts = static_cast<std::size_t>(Chain(model_).size());
   const double share = static_cast<double>(std::max<Index>(1, settings_.data.batch / q.ranks));
   if (q.profile) {
@@ -174,13 +174,16 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
           [&](Plan plan, const Strategy& strategy) {
             return with_agreements(plan, strategy, step_options(settings_), optimizer_, make_loss(settings_));
           }};
-  if (q.profile)
+  if (q.profile) {
+    in.jitter = jitter_of(*q.profile);
+    in.heldout = heldout_error(*q.profile);
     in.beside = [&](SimulateOptions& machine, Index rows) {
       const StepCosts costs = costs_at(*q.profile, rows);
       machine.loss = costs.loss;
       machine.update = costs.update;
       machine.between_steps = costs.between;
     };
+  }
   return trireme::search(in);
 }
 

@@ -107,6 +107,14 @@ void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
   if (guess_ != 0 || shares_) at_.loss += all.sum(0) * repeated - std::exchange(guess_, 0);
 }
 
+void TrainMetrics::take_latest(World& world) {
+  if (!clock_.simulated()) return;
+  const ClockPause pause(clock_);
+  const Tensor latest = Tensor::full({1}, static_cast<double>(passed_), DType::f64);
+  world.comm().all_reduce(latest, ReduceOp::max).wait();
+  passed_ = static_cast<Nanoseconds>(latest.item());
+}
+
 EpochMetrics TrainMetrics::epoch() const {
   const auto per = [](double sum, double count) { return count > 0 ? sum / count : 0; };
   const auto counted = static_cast<double>(at_.counted);

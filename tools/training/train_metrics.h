@@ -58,6 +58,9 @@ class TrainMetrics {
   /// Adds the correct predictions of all ranks since the last call to the epoch, and the losses of workers that train
   /// separately. A collective call.
   void sum_ranks(const RankShare&, World&);
+  /// In virtual time the epoch's time becomes that of the rank that ended its last step last. A collective call, which
+  /// takes no simulated time. Call it after a flush.
+  void take_latest(World&);
 
   /// Starts an epoch.
   void start_epoch() {

@@ -375,6 +375,7 @@ struct Trainer::Impl {
     log.console().finish();
     step->flush();  // Other ranks may wait for this rank's messages, which it does not answer during a save.
     metrics.sum_ranks(step->shard(), world);
+    metrics.take_latest(world);
     ended = metrics.epoch();
     at.next_epoch();
   }

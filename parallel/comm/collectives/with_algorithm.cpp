@@ -113,7 +113,7 @@ class AlgorithmCommunicator final : public CommunicatorWrapper {
   std::function<Nanoseconds(const Link&)> price(const std::shared_ptr<const Algorithm>& algorithm,
                                                 const Call& call) const {
     return [=, p = size(), bytes = call.count * size_of(call.type), kind = call.kind](const Link& link) {
-      return nanoseconds(cost(*algorithm, kind, p, bytes, {link.latency, link.bandwidth > 0 ? 1 / link.bandwidth : 0}));
+      return nanoseconds(cost(*algorithm, kind, p, bytes, {link.latency, link.per_byte()}));
     };
   }
   static void copy(const Tensor& to, const Tensor& from) {

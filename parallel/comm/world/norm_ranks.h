@@ -3,9 +3,13 @@
 #include <vector>
 
 #include "framework/autograd/norm_ranks.h"
+#include "kernels/core/named_range.h"
 #include "parallel/comm/communicator.h"
 
 namespace trireme {
+
+/// The NamedRange in which statistics are sent.
+inline constexpr const char* norm_statistics = "batch norm statistics";
 
 /// A function that waits for work; call it once.
 inline NormRanks::Wait waiting_for(Work work) {
@@ -26,6 +30,7 @@ class CommunicatorNormRanks final : public NormRanks {
     return all;
   }
   Wait gather(const Tensor& to, const Tensor& from) const override {
+    const NamedRange range(norm_statistics);
     Tensor block = from;
     for (std::size_t i = 0; i < axes_.size(); ++i) {
       const bool last = !outer_ && i + 1 == axes_.size();
@@ -38,6 +43,7 @@ class CommunicatorNormRanks final : public NormRanks {
     return outer_->gather(to, block);
   }
   Wait sum(const Tensor& x) const override {
+    const NamedRange range(norm_statistics);
     for (std::size_t i = 0; i < axes_.size(); ++i) {
       Work work = axes_[i]->all_reduce(x);
       if (!outer_ && i + 1 == axes_.size()) return waiting_for(std::move(work));
