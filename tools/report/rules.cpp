@@ -33,7 +33,7 @@ void held_out(const StudyData& study, Rule& r) {
   if (study.is_synthetic()) {
     r.broken = "the data are made up: accuracy on them says nothing";
   } else if (!study.facts) {
-    r.broken = "there is no facts.json, in which trireme scaling notes what the data are";
+    r.broken = "there is no facts.json, in which trireme study notes what the data are";
   } else if (study.facts->shared_samples < 0) {
     r.broken = "training and test samples were not compared: " + study.facts->not_compared;
   } else if (study.facts->shared_samples > 0) {
