@@ -33,7 +33,7 @@ TrialState ended(int id, const Point& point, std::int64_t epochs, double score) 
 }
 
 double best_of(const std::string& algorithm, std::int64_t seed, int trials) {
-  TuneQuestion q = question(algorithm);
+  Question q = question(algorithm);
   q.options.seed = seed;
   q.options.trials = trials;
   const auto search = make_algorithm(q.options, q.space);
@@ -105,7 +105,7 @@ struct Simulated {
 
 TEST_CASE("random and Sobol points are functions of seed and number, and differ", "[tune]") {
   for (const char* name : {"random", "sobol"}) {
-    TuneQuestion q = question(name);
+    Question q = question(name);
     std::set<std::string> seen;
     const auto a = make_algorithm(q.options, q.space);
     q.options.trials = 60;
@@ -175,7 +175,7 @@ TEST_CASE("ASHA's rungs are those of the paper", "[tune]") {
 
 TEST_CASE("ASHA promotes the best of each rung, and only these", "[tune]") {
   for (const int workers : {1, 4, 25}) {
-    TuneQuestion q = question("asha");
+    Question q = question("asha");
     q.options.trials = 40;
     q.options.seed = workers;
     Simulated s{make_algorithm(q.options, q.space), std::mt19937_64(static_cast<std::uint64_t>(workers))};
@@ -206,7 +206,7 @@ TEST_CASE("ASHA promotes the best of each rung, and only these", "[tune]") {
 }
 
 TEST_CASE("ASHA goes on past trials that fail", "[tune]") {
-  TuneQuestion q = question("asha");
+  Question q = question("asha");
   q.options.trials = 9;
   const auto search = make_algorithm(q.options, q.space);
   for (int id = 1; id <= 9; ++id) {
@@ -232,8 +232,8 @@ TEST_CASE("ASHA goes on past trials that fail", "[tune]") {
 
 TEST_CASE("PBT replaces the worst by the best, perturbed", "[tune]") {
   // The paper's toy: theta shrinks by a rate, and only by one of two; the best members are copied.
-  const TuneQuestion q = [&] {
-    TuneQuestion made = question("pbt", R"([space]
+  const Question q = [&] {
+    Question made = question("pbt", R"([space]
 "optim.lr" = {type = "uniform", low = 0.0, high = 1.0}
 "optim.momentum" = {type = "uniform", low = 0.0, high = 1.0})");
     made.options.trials = 10;
@@ -278,7 +278,7 @@ TEST_CASE("PBT replaces the worst by the best, perturbed", "[tune]") {
     }
   }
   CHECK(with > without);
-  const TuneQuestion all = question("pbt");
+  const Question all = question("pbt");
   const Pbt pbt(all.options, all.space);
   for (int i = 1; i < 200; ++i) {
     const Point from = all.space.at({0.5, 0.4, 0.9, 0.5}), to = pbt.explore(from, i);
@@ -289,7 +289,7 @@ TEST_CASE("PBT replaces the worst by the best, perturbed", "[tune]") {
 }
 
 TEST_CASE("the median rule ends what is worse than half of the others", "[tune]") {
-  TuneQuestion q = question("random");
+  Question q = question("random");
   q.options.startup = 3;
   std::vector<TrialState> all;
   for (int id = 1; id <= 4; ++id) {

@@ -17,7 +17,7 @@ using namespace trireme;
 using namespace trireme::test;
 
 TEST_CASE("a space's points are places of a unit cube, texts and JSON", "[tune]") {
-  const TuneQuestion q = question("random");
+  const Question q = question("random");
   REQUIRE(q.space.size() == 4);
   const auto seed = std::random_device{}();
   CAPTURE(seed);
@@ -52,7 +52,7 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
     INFO(toml);
     CHECK_ERROR(
         [&] {
-          TuneQuestion q = parse_tune(toml, "s.toml");
+          Question q = parse_tune(toml, "s.toml");
           complete(q, {});
         }(),
         usage, says);
@@ -113,7 +113,7 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
     refused(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, fmt::format("use '-{}'", key));
   refused("[tune]\nobjective = \"-test_top1\"\n" + lr, "use 'test_top1'");
   for (const char* key : {"test_dice", "test_iou", "-test_mse", "-test_perplexity", "-test_bits_per_byte", "test_r2"}) {
-    TuneQuestion q = parse_tune(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, "s.toml");
+    Question q = parse_tune(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, "s.toml");
     CHECK_NOTHROW(complete(q, {}));
     CHECK(q.options.trials == 20);
   }
@@ -126,7 +126,7 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
         many += "\"" + o.name + "\" = {type = \"integer\", low = 1, high = 2}\n";
   CHECK_THROWS_AS(
       [&] {
-        TuneQuestion q = parse_tune(many, "s");
+        Question q = parse_tune(many, "s");
         complete(q, {});
       }(),
       OptionError);
@@ -166,7 +166,7 @@ TEST_CASE("scrambled or not, each dimension's first 2^k points lie one in each 2
 }
 
 TEST_CASE("a grid has every combination once, and none of what does not apply", "[tune]") {
-  TuneQuestion q = question("grid", R"([space]
+  Question q = question("grid", R"([space]
 "optim.name" = {type = "choice", values = ["adam", "sgd"]}
 "optim.momentum" = {type = "uniform", low = 0.5, high = 0.9, levels = 3, only_if = {"optim.name" = "sgd"}}
 "data.batch" = {type = "log_integer", low = 8, high = 32, levels = 3})");
@@ -177,12 +177,12 @@ TEST_CASE("a grid has every combination once, and none of what does not apply", 
   complete(q, {});
   CHECK(q.options.trials == 12);
   CHECK(left_out_of_grid(q).empty());
-  TuneQuestion large = parse_tune(R"([tune]
+  Question large = parse_tune(R"([tune]
 algorithm = "grid"
 [space]
 "optim.lr" = {type = "log", low = 1e-5, high = 1}
 "data.batch" = {type = "choice", values = [2, 4, 8, 16, 32]})",
-                                  "s.toml");
+                              "s.toml");
   complete(large, {});
   CHECK(large.options.trials == 25);
   CHECK(left_out_of_grid(large).empty());

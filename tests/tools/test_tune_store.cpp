@@ -27,8 +27,8 @@ using namespace trireme::test;
 
 namespace {
 
-TuneQuestion question(const std::string& algorithm, int trials, int epochs) {
-  TuneQuestion q =
+Question question(const std::string& algorithm, int trials, int epochs) {
+  Question q =
       parse_tune("[tune]\nlease = 3600\n[space]\n\"optim.lr\" = {type = \"log\", low = 1e-4, high = 1.0}\n", "s");
   q.options.algorithm = algorithm;
   q.options.objective = "test_top1";
@@ -46,7 +46,7 @@ void nap(double ms) { std::this_thread::sleep_for(std::chrono::microseconds(stat
 /// who.
 int work(const std::string& folder, std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  TuneStore store(folder);
+  StudyStore store(folder);
   const std::string me = own_identity();
   for (;;) {
     const Taken taken = store.take(me, hash_of);
@@ -77,7 +77,7 @@ int work(const std::string& folder, std::uint64_t seed) {
 
 /// Of each trial a start and an end by turns, and the ledger says the same.
 void check_books(const std::string& folder) {
-  TuneStore store(folder);
+  StudyStore store(folder);
   store.write_ledger();
   const auto events = store.events();
   const LedgerReader ledger(folder);
@@ -104,7 +104,7 @@ TEST_CASE("workers that are killed at random moments lose no trial and count non
   CAPTURE(seed);
   for (const char* algorithm : {"random", "asha"}) {
     const Temporary folder;
-    TuneStore::create(folder.path(), question(algorithm, 12, 9), "");
+    StudyStore::create(folder.path(), question(algorithm, 12, 9), "");
     std::mt19937_64 random(seed);
     std::vector<pid_t> alive;
     int started = 0, killed = 0;
@@ -140,7 +140,7 @@ TEST_CASE("workers that are killed at random moments lose no trial and count non
     }
     CHECK(wrong.empty());
     CHECK(killed > 0);
-    TuneStore store(folder.path());
+    StudyStore store(folder.path());
     const auto trials = store.trials();
     REQUIRE(trials.size() == 12);
     std::size_t reports = 0;
@@ -161,10 +161,10 @@ TEST_CASE("workers that are killed at random moments lose no trial and count non
 
 TEST_CASE("a trial whose worker is silent is another's, once, and the first cannot end it any more", "[tune]") {
   const Temporary folder;
-  TuneQuestion q = question("random", 2, 3);
+  Question q = question("random", 2, 3);
   q.options.lease = 0.05;
-  TuneStore::create(folder.path(), q, "epochs = 3\n");
-  TuneStore first(folder.path()), second(folder.path()), third(folder.path());
+  StudyStore::create(folder.path(), q, "epochs = 3\n");
+  StudyStore first(folder.path()), second(folder.path()), third(folder.path());
   const std::string far = "elsewhere pid 3 [boot pid:[1] 5]", here = own_identity();
   CHECK_FALSE(has_ended(far));
   CHECK_FALSE(has_ended(here));
@@ -210,10 +210,10 @@ TEST_CASE("a trial whose worker is silent is another's, once, and the first cann
 
 TEST_CASE("a trial that is killed too often has failed, and an edited ledger is not written on", "[tune]") {
   const Temporary folder;
-  TuneQuestion q = question("random", 1, 1);
+  Question q = question("random", 1, 1);
   q.options.retries = 2;
-  TuneStore::create(folder.path(), q, "");
-  TuneStore store(folder.path());
+  StudyStore::create(folder.path(), q, "");
+  StudyStore store(folder.path());
   for (int i = 0; i < 3; ++i) {
     const Taken t = store.take(own_identity(), hash_of);
     REQUIRE(t.kind == Taken::Kind::run);
@@ -227,16 +227,16 @@ TEST_CASE("a trial that is killed too often has failed, and an edited ledger is 
   CHECK_ERROR(store.take(own_identity(), hash_of), data, "ledger.jsonl");
   spill(path, text);
   std::filesystem::remove(folder / store_file);
-  CHECK_ERROR(TuneStore(folder.path()), file, "study.db");
+  CHECK_ERROR(StudyStore(folder.path()), file, "study.db");
   spill(folder / store_file, std::string(5000, 'x'));
-  CHECK_ERROR(TuneStore(folder.path()), data, "study.db");
+  CHECK_ERROR(StudyStore(folder.path()), data, "study.db");
 }
 
 TEST_CASE("study.db, the ledger and what trials wrote are compared", "[tune]") {
   const Temporary folder;
-  TuneStore::create(folder.path(), question("random", 1, 1), "");
+  StudyStore::create(folder.path(), question("random", 1, 1), "");
   const auto faults = [&] { return fmt::format("{}", fmt::join(tune_result(folder.path()).faults, "\n")); };
-  TuneStore store(folder.path());
+  StudyStore store(folder.path());
   const Taken t = store.take(own_identity(), hash_of);
   const std::string metrics = trial_directory(folder.path(), 1) + "/metrics.jsonl";
   std::filesystem::create_directories(trial_directory(folder.path(), 1));
@@ -259,8 +259,8 @@ TEST_CASE("study.db, the ledger and what trials wrote are compared", "[tune]") {
 
 TEST_CASE("trials that diverged are not tried again unasked", "[tune]") {
   const Temporary folder;
-  TuneStore::create(folder.path(), question("random", 2, 1), "");
-  TuneStore store(folder.path());
+  StudyStore::create(folder.path(), question("random", 2, 1), "");
+  StudyStore store(folder.path());
   for (const std::string& why : {std::string(diverged) + "loss is nan", std::string("no such file")})
     CHECK(store.end(store.take(own_identity(), hash_of).lease, {Outcome::Kind::failed, why, 1}));
   const auto waiting = [&] { return std::ranges::count(store.trials(), TrialStatus::waiting, &TrialRow::status); };

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "tools/study/tune_file.h"
+#include "tools/study/question.h"
 
 namespace trireme::test {
 
@@ -15,8 +15,8 @@ optim.lr = {type = "log", low = 1e-4, high = 1.0}
 "data.batch" = {type = "log_integer", low = 8, high = 512}
 )";
 
-inline TuneQuestion question(const std::string& algorithm, const std::string& space = four) {
-  TuneQuestion q = parse_tune(head + space, "s.toml");
+inline Question question(const std::string& algorithm, const std::string& space = four) {
+  Question q = parse_tune(head + space, "s.toml");
   q.options.algorithm = algorithm;
   return q;
 }

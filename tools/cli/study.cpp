@@ -28,13 +28,13 @@ constexpr const char* example = "trireme study run space.toml --out DIR -- train
 
 TrainerOptions settings_in(const std::string& directory) {
   TrainerOptions settings;
-  parse_config(settings, TuneStore(directory).settings(), directory + "/settings.toml", OldNames::read);
+  parse_config(settings, StudyStore(directory).settings(), directory + "/settings.toml", OldNames::read);
   return settings;
 }
 
 int work(const StudyCommand& c) {
   const int status = run_worker(c.worker, settings_in(c.worker), c.share);
-  const std::string why = TuneStore(c.worker).error();
+  const std::string why = StudyStore(c.worker).error();
   check(status != 1, "study", "{}", why);
   return status;
 }
@@ -72,8 +72,8 @@ void check_plan(const PlannedCell& cell) {
   }
 }
 
-TuneQuestion asked_cells(const StudyCommand& c, const StudyOptions& file, const TrainerOptions& settings,
-                         std::vector<PlannedCell>& cells) {
+Question asked_cells(const StudyCommand& c, const StudyOptions& file, const TrainerOptions& settings,
+                     std::vector<PlannedCell>& cells) {
   const StudyOptions study = asked_runs(c, file);
   if (!study.weak && !study.strong) refuse_study("neither weak nor strong scaling is chosen; add --weak or --strong");
   if (study.scale_lr && !study.weak)
@@ -99,7 +99,7 @@ TuneQuestion asked_cells(const StudyCommand& c, const StudyOptions& file, const 
   return question_of(parse_study(to_toml(study, settings, cells), study_file));
 }
 
-TuneQuestion asked_trials(const StudyCommand& c, TuneQuestion question, const TrainerOptions& settings) {
+Question asked_trials(const StudyCommand& c, Question question, const TrainerOptions& settings) {
   if (!c.ranks.empty() || !c.strategies.empty() || c.seeds > 0 || c.target >= 0 || c.weak || c.strong || c.scale_lr ||
       c.mpi)
     refuse_study("ranks, strategies, seeds and a target are for scaling studies; a search has [tune] and [space]");
@@ -111,7 +111,7 @@ TuneQuestion asked_trials(const StudyCommand& c, TuneQuestion question, const Tr
 }
 
 /// Prints a search and its first trials.
-void print(const TuneQuestion& q) {
+void print(const Question& q) {
   fmt::print("{}\n", to_toml(q));
   const auto search = make_algorithm(q.options, q.space);
   for (int i = 1; i <= std::min<std::int64_t>(10, q.options.trials); ++i) {
@@ -125,7 +125,7 @@ void print(const TuneQuestion& q) {
 int submit(const StudyCommand& c) {
   const std::string folder = fs::absolute(c.out).lexically_normal().string(), script = folder + "/workers.sbatch";
   const std::string program = fs::read_symlink("/proc/self/exe");
-  replace_file(script, slurm_script(folder, TuneStore(c.out).question().options, c.slurm, program));
+  replace_file(script, slurm_script(folder, StudyStore(c.out).question().options, c.slurm, program));
   fmt::print("{}\n", script);
   if (c.dry_run) return 0;
   std::fflush(stdout);
@@ -144,13 +144,13 @@ int run(const StudyCommand& c) {
     return work(c);
   }
   if (c.out.empty()) refuse_study("the folder of the study is missing; add --out DIR");
-  const bool continues = c.what.empty() && c.words.empty() && TuneStore::exists(c.out);
-  TuneQuestion question;
+  const bool continues = c.what.empty() && c.words.empty() && StudyStore::exists(c.out);
+  Question question;
   TrainerOptions settings;
   std::vector<PlannedCell> cells;
   if (continues) {
     settings = settings_in(c.out);
-    question = TuneStore(c.out).question();
+    question = StudyStore(c.out).question();
     if (question.study) question = asked_cells(c, question.study->options, settings, cells);
   } else {
     const std::string text = c.what.empty() ? "[study]" : read_settings(c.what);

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/study/tune_file.h"
+#include "tools/study/question.h"
 
 namespace trireme {
 

@@ -61,7 +61,7 @@ struct CellProgress {
 };
 
 /// One for each cell.
-std::vector<CellProgress> progress_of(const TuneQuestion& q, const std::vector<TrialRow>& trials) {
+std::vector<CellProgress> progress_of(const Question& q, const std::vector<TrialRow>& trials) {
   std::vector<std::vector<double>> seconds(q.study->cells.size());
   std::vector<double> all;
   for (const TrialRow& t : trials)
@@ -88,7 +88,7 @@ CellProgress total_of(const std::vector<CellProgress>& cells) {
 }
 
 /// The question without the options that may change: number of trials and how they are run.
-TuneQuestion comparable(TuneQuestion q) {
+Question comparable(Question q) {
   const TuneOptions none;
   q.options.trials = none.trials;
   q.options.parallel = none.parallel;
@@ -99,7 +99,7 @@ TuneQuestion comparable(TuneQuestion q) {
 }
 
 /// A log line for an event of a trial.
-std::string line_of(const TuneQuestion& q, const TrialEvent& e, const std::vector<TrialRow>& trials) {
+std::string line_of(const Question& q, const TrialEvent& e, const std::vector<TrialRow>& trials) {
   const TuneOptions& o = q.options;
   const TrialRow& t = trials[static_cast<std::size_t>(e.trial - 1)];
   if (q.study) {
@@ -175,14 +175,14 @@ class Search {
     const auto events = store_.events(told_);
     if (events.empty()) return;
     told_ = events.back().number;
-    const TuneQuestion q = store_.question();
+    const Question q = store_.question();
     const auto trials = store_.trials();
     for (const TrialEvent& e : events)
       if (e.status != "started") print_study(line_of(q, e, trials));
   }
 
   std::string directory_;
-  TuneStore store_;
+  StudyStore store_;
   int count_, live_ = 0, deaths_ = 0;
   bool preempted_ = false;
   std::size_t reports_ = 0;
@@ -193,15 +193,15 @@ class Search {
 
 }  // namespace
 
-void keep_question(const std::string& directory, const TuneQuestion& question, const TrainerOptions& settings) {
+void keep_question(const std::string& directory, const Question& question, const TrainerOptions& settings) {
   make_directories(directory);
   const RunLock alone(directory);
-  if (!TuneStore::exists(directory)) {
+  if (!StudyStore::exists(directory)) {
     if (fs::exists(directory + "/" + ledger_file))
       throw OptionError(fmt::format("{} has a ledger but no {}; give another --out", directory, store_file));
-    return TuneStore::create(directory, question, to_toml(settings));
+    return StudyStore::create(directory, question, to_toml(settings));
   }
-  TuneStore store(directory);
+  StudyStore store(directory);
   std::string found = differences(to_toml(comparable(store.question())), to_toml(comparable(question)));
   if (found.empty()) found = differences(store.settings(), to_toml(settings));
   if (!found.empty())
@@ -213,8 +213,8 @@ void keep_question(const std::string& directory, const TuneQuestion& question, c
 }
 
 void add_trials(const std::string& directory, std::int64_t trials) {
-  TuneStore store(directory);
-  const TuneQuestion q = store.question();
+  StudyStore store(directory);
+  const Question q = store.question();
   if (q.study) throw OptionError("--trials is for searches, but a scaling study has cells and seeds; leave it out");
   if (trials < q.options.trials)
     throw OptionError(
@@ -224,10 +224,10 @@ void add_trials(const std::string& directory, std::int64_t trials) {
   store.want_trials(trials);
 }
 
-void print_cells(const std::string& directory, const TuneQuestion& question, const std::vector<PlannedCell>& cells) {
-  const bool begun = TuneStore::exists(directory);
+void print_cells(const std::string& directory, const Question& question, const std::vector<PlannedCell>& cells) {
+  const bool begun = StudyStore::exists(directory);
   std::vector<TrialRow> trials;
-  if (begun) trials = TuneStore(directory).trials();
+  if (begun) trials = StudyStore(directory).trials();
   const std::vector<CellProgress> progress = progress_of(question, trials);
   const auto time = [](double s) { return std::isnan(s) ? std::string("unknown") : duration(s); };
   fmt::print("{:<56} {:>5} {:>8} {:>9} {:>6} {:>10}\n", "cell", "ranks", "batch", "finished", "left", "time left");
@@ -265,7 +265,7 @@ int run_study(const std::string& directory, const TrainerOptions& settings, int 
   bool scaling = false;
   {
     const RunLock alone(directory);
-    TuneStore store(directory);
+    StudyStore store(directory);
     store.check_ledger();
     store.forgive(retry);
     if (const auto question = store.question(); question.study) {
@@ -276,7 +276,7 @@ int run_study(const std::string& directory, const TrainerOptions& settings, int 
     }
     status = Search(directory, parallel).run();
   }
-  TuneStore(directory).write_ledger();
+  StudyStore(directory).write_ledger();
   if (scaling) {
     const int failed = finish(study_result(directory));
     return status != 0 ? status : failed;

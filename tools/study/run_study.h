@@ -3,19 +3,19 @@
 #pragma once
 #include <string>
 
-#include "tools/study/tune_file.h"
+#include "tools/study/question.h"
 
 namespace trireme {
 
 /// Creates the folder, or continues its study or search. question: of a search after complete(). Throws OptionError for
 /// a folder with another question; only the number of a search's trials may increase.
-void keep_question(const std::string& directory, const TuneQuestion& question, const TrainerOptions& settings);
+void keep_question(const std::string& directory, const Question& question, const TrainerOptions& settings);
 /// Increases the number of a search's trials. Throws OptionError for a smaller number, and for a grid without further
 /// points.
 void add_trials(const std::string& directory, std::int64_t trials);
 /// Prints a line per cell of a scaling study: finished runs, runs that are left, and their expected time; then the
 /// results so far.
-void print_cells(const std::string& directory, const TuneQuestion&, const std::vector<PlannedCell>&);
+void print_cells(const std::string& directory, const Question&, const std::vector<PlannedCell>&);
 
 /// Runs until nothing is left. Prints a line when a trial ends, on any host, and the table at the end. Finished trials
 /// are kept; interrupted ones resume from their checkpoint. A scaling study repeats failed runs, and runs whose folder

@@ -54,14 +54,14 @@ std::string trial_directory(const std::string& directory, int trial) {
   return fmt::format("{}/trials/{:04}", directory, trial);
 }
 
-bool TuneStore::exists(const std::string& directory) {
+bool StudyStore::exists(const std::string& directory) {
   const std::string path = directory + "/" + store_file;
   if (!fs::is_regular_file(path)) return false;
   Database database(path, false);
   return Query(database, "SELECT 1 FROM sqlite_master WHERE name = 'events'").next();
 }
 
-void TuneStore::create(const std::string& directory, const TuneQuestion& question, const std::string& settings) {
+void StudyStore::create(const std::string& directory, const Question& question, const std::string& settings) {
   make_directories(directory);
   replace_file(directory + (question.study ? std::string("/") + study_file : "/space.toml"), to_toml(question));
   replace_file(directory + "/settings.toml", settings);
@@ -77,7 +77,7 @@ void TuneStore::create(const std::string& directory, const TuneQuestion& questio
   sync_directory(directory);
 }
 
-TuneStore::TuneStore(const std::string& directory)
+StudyStore::StudyStore(const std::string& directory)
     : directory_(directory),
       database_(
           [&] {
@@ -94,38 +94,38 @@ TuneStore::TuneStore(const std::string& directory)
   question_ = parse_question(value_of("question"), directory + "/" + store_file);
 }
 
-std::string TuneStore::value_of(const std::string& key) {
+std::string StudyStore::value_of(const std::string& key) {
   Query q(database_, "SELECT value FROM study WHERE key = ?");
   return q.bind(key).next() ? q.text(0) : "";
 }
 
-void TuneStore::set_value(const std::string& key, const std::string& value) {
+void StudyStore::set_value(const std::string& key, const std::string& value) {
   Query(database_, "INSERT OR REPLACE INTO study VALUES(?, ?)").bind(key).bind(value).run();
 }
 
-TuneQuestion TuneStore::question() {
+Question StudyStore::question() {
   question_.options.trials = trials_wanted();
   return question_;
 }
 
-std::string TuneStore::settings() { return value_of("settings"); }
+std::string StudyStore::settings() { return value_of("settings"); }
 
-std::int64_t TuneStore::trials_wanted() {
+std::int64_t StudyStore::trials_wanted() {
   std::int64_t trials = 0;
   const std::string text = value_of("trials");
   check(parse_number(text, trials), ErrorKind::data, "study", "{} trials are no number", text);
   return trials;
 }
 
-void TuneStore::want_trials(std::int64_t trials) { set_value("trials", std::to_string(trials)); }
+void StudyStore::want_trials(std::int64_t trials) { set_value("trials", std::to_string(trials)); }
 
-std::string TuneStore::error() { return value_of("error"); }
+std::string StudyStore::error() { return value_of("error"); }
 
-void TuneStore::give_up(const std::string& why) {
+void StudyStore::give_up(const std::string& why) {
   Query(database_, "INSERT OR IGNORE INTO study VALUES('error', ?)").bind(why).run();
 }
 
-void TuneStore::forgive(bool all) {
+void StudyStore::forgive(bool all) {
   Transaction whole(database_);
   database_.execute("DELETE FROM study WHERE key = 'error'");
   Query(database_,
@@ -142,7 +142,7 @@ void TuneStore::forgive(bool all) {
   whole.commit();
 }
 
-std::vector<TrialRow> TuneStore::trials() {
+std::vector<TrialRow> StudyStore::trials() {
   std::vector<TrialRow> rows;
   Query q(database_,
           "SELECT id, point, parent, from_epoch, target, status, why, worker, seconds, attempts, deaths FROM trials "
@@ -171,14 +171,14 @@ std::vector<TrialRow> TuneStore::trials() {
   return rows;
 }
 
-std::vector<TrialReport> TuneStore::reports() {
+std::vector<TrialReport> StudyStore::reports() {
   std::vector<TrialReport> found;
   Query q(database_, "SELECT trial, epoch, value, time FROM reports ORDER BY time, trial, epoch");
   while (q.next()) found.push_back({static_cast<int>(q.whole(0)), q.whole(1), q.number(2), q.number(3)});
   return found;
 }
 
-std::vector<TrialEvent> TuneStore::events(std::int64_t after) {
+std::vector<TrialEvent> StudyStore::events(std::int64_t after) {
   std::vector<TrialEvent> found;
   Query q(database_, "SELECT id, trial, status, why, time, seconds FROM events WHERE id > ? ORDER BY id");
   for (q.bind(after); q.next();)
@@ -186,8 +186,8 @@ std::vector<TrialEvent> TuneStore::events(std::int64_t after) {
   return found;
 }
 
-std::int64_t TuneStore::note(int trial, const std::string& status, const std::string& why, double seconds,
-                             const std::string& hash, const Outcome& outcome) {
+std::int64_t StudyStore::note(int trial, const std::string& status, const std::string& why, double seconds,
+                              const std::string& hash, const Outcome& outcome) {
   Query(database_,
         "INSERT INTO events(trial, status, why, time, seconds, hash, others, results) VALUES(?, ?, ?, ?, ?, ?, ?, ?)")
       .bind(trial)
@@ -205,7 +205,7 @@ std::int64_t TuneStore::note(int trial, const std::string& status, const std::st
 }
 
 /// Returns trials of lost workers to the waiting trials.
-void TuneStore::release_lost() {
+void StudyStore::release_lost() {
   struct Lost {
     int id;
     std::string worker;
@@ -237,7 +237,7 @@ void TuneStore::release_lost() {
   }
 }
 
-int TuneStore::insert(const Suggestion& s) {
+int StudyStore::insert(const Suggestion& s) {
   Query count(database_, "SELECT count(*) FROM trials");
   count.run();
   const int id = static_cast<int>(count.whole(0)) + 1;
@@ -256,7 +256,7 @@ int TuneStore::insert(const Suggestion& s) {
   return id;
 }
 
-Lease TuneStore::lease(int trial, const std::string& worker, const std::function<std::string(const Point&)>& hash_of) {
+Lease StudyStore::lease(int trial, const std::string& worker, const std::function<std::string(const Point&)>& hash_of) {
   Lease lease{.worker = worker};
   lease.trial = trials()[static_cast<std::size_t>(trial - 1)];
   const std::string why = question_.study ? question_.study->asked_by() : "on " + shown_identity(worker);
@@ -274,7 +274,7 @@ Lease TuneStore::lease(int trial, const std::string& worker, const std::function
   return lease;
 }
 
-Taken TuneStore::take(const std::string& worker, const std::function<std::string(const Point&)>& hash_of) {
+Taken StudyStore::take(const std::string& worker, const std::function<std::string(const Point&)>& hash_of) {
   Taken taken;
   {
     Transaction all(database_);
@@ -301,7 +301,7 @@ Taken TuneStore::take(const std::string& worker, const std::function<std::string
   return taken;
 }
 
-bool TuneStore::beat(const Lease& lease) {
+bool StudyStore::beat(const Lease& lease) {
   Query(database_,
         "UPDATE trials SET beat = beat + 1, beat_time = ? WHERE id = ? AND attempt = ? AND status = 'running'")
       .bind(now())
@@ -311,7 +311,7 @@ bool TuneStore::beat(const Lease& lease) {
   return database_.changes() == 1;
 }
 
-bool TuneStore::report(const Lease& lease, const std::vector<std::pair<std::int64_t, double>>& values) {
+bool StudyStore::report(const Lease& lease, const std::vector<std::pair<std::int64_t, double>>& values) {
   Transaction all(database_);
   if (!beat(lease)) return false;
   for (const auto& [epoch, value] : values)
@@ -326,7 +326,7 @@ bool TuneStore::report(const Lease& lease, const std::vector<std::pair<std::int6
   return true;
 }
 
-bool TuneStore::end(const Lease& lease, const Outcome& outcome) {
+bool StudyStore::end(const Lease& lease, const Outcome& outcome) {
   using Kind = Outcome::Kind;
   {
     Transaction all(database_);
@@ -359,7 +359,7 @@ bool TuneStore::end(const Lease& lease, const Outcome& outcome) {
   return true;
 }
 
-std::vector<LedgerEntry> TuneStore::sound_ledger() {
+std::vector<LedgerEntry> StudyStore::sound_ledger() {
   const LedgerReader ledger(directory_);
   check(ledger.is_continuable(), ErrorKind::data, "study", "{}/{}", directory_, fmt::join(ledger.faults(), "; "));
   const std::vector<LedgerEntry>& lines = ledger.entries();
@@ -370,9 +370,9 @@ std::vector<LedgerEntry> TuneStore::sound_ledger() {
   return lines;
 }
 
-void TuneStore::check_ledger() { (void)sound_ledger(); }
+void StudyStore::check_ledger() { (void)sound_ledger(); }
 
-void TuneStore::write_ledger() {
+void StudyStore::write_ledger() {
   const auto count = [&] {
     Query q(database_, "SELECT count(*) FROM events");
     q.run();
@@ -389,7 +389,7 @@ void TuneStore::write_ledger() {
   written_ = events;
 }
 
-void TuneStore::append_events(std::int64_t have) {
+void StudyStore::append_events(std::int64_t have) {
   LedgerWriter writer(directory_);
   Query q(database_,
           "SELECT e.trial, e.status, e.why, e.time, e.seconds, (SELECT s.hash FROM events s WHERE s.trial = e.trial "

@@ -1,4 +1,4 @@
-// TuneStore: the state of a search or a scaling study in its folder, shared by any number of workers on any number of
+// StudyStore: the state of a search or a scaling study in its folder, shared by any number of workers on any number of
 // hosts. One worker at a time writes (Transaction). A worker owns a trial by a lease, which heartbeats renew.
 //
 //   DIR/study.db       the state
@@ -67,16 +67,16 @@ struct Outcome {
   std::string results = {};  ///< as in LedgerEntry
 };
 
-class TuneStore {
+class StudyStore {
  public:
   static bool exists(const std::string& directory);
   /// settings: config.toml of the training. Throws Error if the folder cannot be written.
-  static void create(const std::string& directory, const TuneQuestion&, const std::string& settings);
+  static void create(const std::string& directory, const Question&, const std::string& settings);
   /// Throws Error: kind file if the directory holds no search, kind data if its file is of another kind.
-  explicit TuneStore(const std::string& directory);
+  explicit StudyStore(const std::string& directory);
 
   const std::string& directory() const { return directory_; }
-  TuneQuestion question();
+  Question question();
   std::string settings();  ///< config.toml of the training
   std::int64_t trials_wanted();
   void want_trials(std::int64_t);
@@ -122,7 +122,7 @@ class TuneStore {
   std::vector<LedgerEntry> sound_ledger();  // throws as check_ledger()
   std::string directory_;
   Database database_;
-  TuneQuestion question_;
+  Question question_;
   std::map<int, Beat> seen_;
   std::int64_t written_ = 0;  // events known to be in the ledger
 };

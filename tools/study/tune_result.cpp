@@ -98,7 +98,7 @@ bool TuneResult::is_synthetic() const {
 }
 
 TuneResult tune_result(const std::string& directory) {
-  TuneStore store(directory);
+  StudyStore store(directory);
   TuneResult r{.directory = directory, .question = store.question()};
   r.settings = read_own_toml(store.settings());
   r.trials = store.trials();

@@ -10,7 +10,7 @@ namespace trireme {
 
 struct TuneResult {
   std::string directory = {};
-  TuneQuestion question = {};
+  Question question = {};
   std::map<std::string, std::string> settings = {};  ///< read_own_toml() of the training
   std::vector<TrialRow> trials = {};
   std::vector<TrialReport> reports = {};

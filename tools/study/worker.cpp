@@ -321,9 +321,9 @@ class Worker {
     return "";
   }
 
-  TuneStore store_;
+  StudyStore store_;
   TuneOptions options_;
-  TuneQuestion question_ = store_.question();
+  Question question_ = store_.question();
   const Space& space_ = question_.space;
   TrainerOptions settings_;
   std::vector<PlannedCell> cells_;  // of a scaling study

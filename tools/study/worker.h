@@ -18,7 +18,7 @@ struct ReportedValues {
 ReportedValues read_values(const std::string& metrics, const std::string& key);
 
 /// share: number of workers that divide this host's cores. Returns 0: nothing is left; 1: the search was given up
-/// (TuneStore::error()); 85: asked to stop. Call adopt_orphans() before the first thread starts.
+/// (StudyStore::error()); 85: asked to stop. Call adopt_orphans() before the first thread starts.
 int run_worker(const std::string& directory, const TrainerOptions& settings, int share);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// space.toml: the parameters that a search varies ([space], each a setting of `trireme train`), and its options
-// ([tune]).
+// Question: what the runs of a folder answer: a scaling study (study.h), or a search of hyper-parameters. A search
+// reads the parameters that it varies ([space], each a setting of `trireme train`) and its options ([tune]).
 //
 //   [tune]
 //   algorithm = "asha"          # random, sobol, grid, tpe, asha, pbt
@@ -49,7 +49,7 @@ struct TuneOptions {
 };
 
 /// What the runs of a folder are to answer.
-struct TuneQuestion {
+struct Question {
   TuneOptions options = {};
   Space space = Space();
   /// A scaling study: a grid of the parameters "cell" and "seed". None: a search of hyper-parameters.
@@ -58,24 +58,24 @@ struct TuneQuestion {
   LedgerEntry entry(int trial, const Point&) const;
 };
 /// The question of a scaling study.
-TuneQuestion question_of(StudyQuestion);
+Question question_of(StudyQuestion);
 /// Reads a search, or a scaling study: without [tune] and [space].
-TuneQuestion parse_question(const std::string& toml, const std::string& source);
+Question parse_question(const std::string& toml, const std::string& source);
 
 /// The options of [tune].
 std::vector<Option> option_table(TuneOptions&);
 /// Reads [tune] and [space]. Throws OptionError with file and line for an invalid file, and for a parameter with an
 /// empty range.
-TuneQuestion parse_tune(const std::string& toml, const std::string& source);
+Question parse_tune(const std::string& toml, const std::string& source);
 /// Text that parse_tune() reads as the same question.
-std::string to_toml(const TuneQuestion&);
+std::string to_toml(const Question&);
 
 /// Applies a point to the settings. Throws OptionError for invalid settings.
 TrainerOptions settings_at(const Space&, const Point&, TrainerOptions);
 /// Completes the options from the training's settings. Throws OptionError for parameters and objectives that the
 /// training does not have, for objectives of the wrong sign, and for searches that cannot finish.
-void complete(TuneQuestion&, const TrainerOptions&);
+void complete(Question&, const TrainerOptions&);
 /// A sentence if a complete question has fewer trials than its grid has points; else "".
-std::string left_out_of_grid(const TuneQuestion&);
+std::string left_out_of_grid(const Question&);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-#include "tools/study/tune_file.h"
+#include "tools/study/question.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -224,7 +224,7 @@ void check_model(const std::string& name) {
 
 constexpr std::int64_t most_trials = 100'000;
 
-void check_parameters(const TuneQuestion& q, const TrainerOptions& settings) {
+void check_parameters(const Question& q, const TrainerOptions& settings) {
   TrainerOptions any;
   const auto table = option_table(any);
   std::map<std::string, std::string> seen;  // the space's name of each setting
@@ -274,9 +274,9 @@ std::vector<Option> option_table(TuneOptions& o) {
           {"tune.lease", &o.lease, "", 0.01, 86400}};
 }
 
-TuneQuestion parse_tune(const std::string& toml, const std::string& source) {
+Question parse_tune(const std::string& toml, const std::string& source) {
   const toml::table all = parse_toml(toml, source);
-  TuneQuestion q;
+  Question q;
   for (const char* name : {"tune", "space"})
     if (const toml::node* node = all.get(name); node && !node->is_table())
       throw OptionError(fmt::format("{}{} must be a table: [{}]", place_in(source, *node), name, name));
@@ -294,7 +294,7 @@ TuneQuestion parse_tune(const std::string& toml, const std::string& source) {
   return q;
 }
 
-LedgerEntry TuneQuestion::entry(int trial, const Point& point) const {
+LedgerEntry Question::entry(int trial, const Point& point) const {
   if (!study)
     return {.run = fmt::format("trials/{:04}", trial),
             .cell = fmt::format("trial {}", trial),
@@ -313,9 +313,9 @@ LedgerEntry TuneQuestion::entry(int trial, const Point& point) const {
           .config_hash = cell.config_hash};
 }
 
-TuneQuestion question_of(StudyQuestion study) {
+Question question_of(StudyQuestion study) {
   using Kind = Parameter::Kind;
-  TuneQuestion q{.options = {.algorithm = "study", .objective = "", .epochs = 1, .ranks = 1, .retries = 0}};
+  Question q{.options = {.algorithm = "study", .objective = "", .epochs = 1, .ranks = 1, .retries = 0}};
   const auto cells = std::ssize(study.cells), seeds = std::ptrdiff_t{study.options.seeds};
   q.options.trials = cells * seeds;
   Parameter cell{.name = "cell", .kind = Kind::choice, .high = static_cast<double>(cells - 1), .values = {}};
@@ -327,7 +327,7 @@ TuneQuestion question_of(StudyQuestion study) {
   return q;
 }
 
-TuneQuestion parse_question(const std::string& toml, const std::string& source) {
+Question parse_question(const std::string& toml, const std::string& source) {
   const toml::table all = parse_toml(toml, source);
   if (!all.contains("study") && (all.contains("tune") || all.contains("space"))) return parse_tune(toml, source);
   for (const char* other : {"tune", "space"})
@@ -337,7 +337,7 @@ TuneQuestion parse_question(const std::string& toml, const std::string& source) 
   return question_of(parse_study(toml, source));
 }
 
-std::string to_toml(const TuneQuestion& q) {
+std::string to_toml(const Question& q) {
   if (q.study) return q.study->toml;
   TuneOptions copy = q.options;
   std::string out = "[tune]\n";
@@ -353,7 +353,7 @@ TrainerOptions settings_at(const Space& space, const Point& point, TrainerOption
   return settings;
 }
 
-void complete(TuneQuestion& q, const TrainerOptions& settings) {
+void complete(Question& q, const TrainerOptions& settings) {
   TuneOptions& o = q.options;
   if (o.epochs == 0) o.epochs = settings.epochs;
   if (o.epochs < 1) refuse("trials of 0 epochs report nothing; use --epochs 1 or more");
@@ -401,7 +401,7 @@ void complete(TuneQuestion& q, const TrainerOptions& settings) {
   if (o.algorithm == "pbt" && o.trials < 2) refuse("pbt needs a population of at least two trials");
 }
 
-std::string left_out_of_grid(const TuneQuestion& q) {
+std::string left_out_of_grid(const Question& q) {
   if (q.options.algorithm != "grid") return "";
   const std::int64_t points = std::ssize(GridSearch::points(q.space, most_trials + 1));
   if (points <= q.options.trials) return "";
