@@ -39,16 +39,16 @@ expect with-meson/consumer
 flags=$(pkg-config --cflags --libs trireme)
 c++ -Wall -Wextra -Werror -shared -fPIC plugin.cpp -o plugin.so $flags
 c++ -Wall -Wextra -Werror -shared -fPIC -I "$prefix/share/doc/trireme/examples" strategies.cpp -o strategies.so $flags
-own() {  # COMMAND STRATEGY ARGUMENTS
+own() {  # "COMMAND" STRATEGY ARGUMENTS
   plugin=strategies
   [ "${2#local_means}" = "$2" ] || plugin=plugin
-  "$prefix/bin/trireme" "$1" "${@:3}" mlp --plugin ./$plugin.so --strategy "$2" --ranks 2 >said 2>&1
+  "$prefix/bin/trireme" $1 "${@:3}" mlp --plugin ./$plugin.so --strategy "$2" --ranks 2 >said 2>&1
 }
 fails() { echo "consumers: $1"; cat said; exit 1; }
 for strategy in 'local_means(every=3)' 'data_parallel | rounded' 'diloco(every=2)' choco adasum; do
-  own plan "$strategy" show --cost equal || fails "plan show $strategy"
+  own "plan show" "$strategy" --cost equal || fails "plan show $strategy"
   grep -q "${strategy%%(*} over data\|all_reduce gradients over data, on ready as rounded" said || fails "the plan of $strategy"
-  own simulate "$strategy" --cost equal --ranks 4 || fails "simulate $strategy"
+  own "plan simulate" "$strategy" --cost equal --ranks 4 || fails "simulate $strategy"
   grep -q 'a step' said || fails "simulate $strategy"
   train() { own train "$strategy" "$@" --data synthetic --data.synthetic_size 256 --run.progress off || fails "train $strategy $*"; }
   train --run.max_steps 6 --run.dir whole
@@ -58,12 +58,12 @@ for strategy in 'local_means(every=3)' 'data_parallel | rounded' 'diloco(every=2
   rm -r whole parts
 done
 # Averaged after every step, plain SGD is that of data parallelism; more seldom it is not.
-own verify 'local_means(every=1)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify local_means(every=1)"
-! own verify 'local_means(every=2)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify finds nothing in local_means(every=2)"
+own 'plan verify' 'local_means(every=1)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify local_means(every=1)"
+! own 'plan verify' 'local_means(every=2)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify finds nothing in local_means(every=2)"
 # Programs at ranges of ranks that messages start: parameter servers.
 c++ -Wall -Wextra -Werror -shared -fPIC servers.cpp -o servers.so $flags
 served() {  # COMMAND STRATEGY ARGUMENTS
-  "$prefix/bin/trireme" "$1" "${@:3}" mlp --plugin ./servers.so --strategy "$2" >said 2>&1
+  "$prefix/bin/trireme" $1 "${@:3}" mlp --plugin ./servers.so --strategy "$2" >said 2>&1
 }
 served plan servers show --ranks 4 --cost equal || fails "plan show servers"
 grep -q 'send gradients to data 3 on gradients' said || fails "the plan of servers"
@@ -81,7 +81,7 @@ for file in whole/checkpoints/step_00000016/*.safetensors; do cmp "$file" "run/$
 rm -r whole run
 ! served train servers --ranks 1 --data synthetic || fails "a server without workers"
 grep -q '1 servers leave none of 1 ranks to train' said || fails "a server without workers"
-! "$prefix/bin/trireme" verify mlp --steps 1 --plugin missing.so --strategy serial >said 2>&1 || fails "a missing plugin"
+! "$prefix/bin/trireme" plan verify mlp --steps 1 --plugin missing.so --strategy serial >said 2>&1 || fails "a missing plugin"
 grep -q 'parallel.plugin: missing.so cannot be opened' said || fails "a missing plugin"
 cd "$work/guides"
 for guide in *.cpp; do

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -240,8 +241,33 @@ class Scaling(cli.Case):
         got = run("study", "report", self.out)
         self.assertIn("WARNING runs/serial/seed_1: its files were changed", got.stdout)
         metrics.write_text(text)
-        self.assertNotIn("WARNING", run("study", "report", self.out).stdout)
-        self.assertRegex(run("study", "report", self.out).stdout, r"load: other programs used \d+ %")
+        report = lambda folder=self.out: run("study", "report", folder).stdout
+        self.assertNotIn("changed", report())
+        self.assertRegex(report(), r"load: other programs used \d+ %")
+        # Lines at the ledger's end that study.db has; another record of the data; a folder that is run again.
+        ledger, head = self.out / "ledger.jsonl", self.out / "ledger.head"
+        kept = ledger.read_text(), head.read_text()
+        lines = kept[0].splitlines(keepends=True)[:-2]
+        ledger.write_text("".join(lines))
+        head.write_text(f"{len(lines)} {json.loads(lines[-1])['hash']}\n")
+        self.assertIn(f"WARNING study.db has {len(lines) + 2} events, ledger.jsonl has {len(lines)} lines", report())
+        ledger.write_text(kept[0])
+        head.write_text(kept[1])
+        data = self.out / "runs/serial/seed_1/data.json"
+        text = data.read_text()
+        data.write_text(text + " ")
+        self.assertIn("WARNING runs/serial/seed_1: its files were changed", report())
+        data.write_text(text)
+        shutil.rmtree(self.out / "runs/serial/seed_1")
+        self.assertIn(" single run, 1 repeated ", self.row(self.study(*ranks, "--seeds", 1).stdout, "serial"))
+        # Runs of another folder, in place before their first start.
+        other = self.dir / "other"
+        shutil.copytree(self.out / "runs/strong-r2-data_parallel", other / "runs/strong-r2-data_parallel")
+        got = run("study", "run", *ranks, "--seeds", 1, "--out", other, "--", *small)
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("its folder has files of no run of this study", got.stderr)
+        self.assertEqual(run("study", "run", *ranks, "--seeds", 1, "--out", other, "--", *small).returncode, 1)
+        self.assertRegex(report(other), r"data_parallel +2 +none +1 ")
 
     def test_ranks_as_processes(self):
         if mpiexec == "none":

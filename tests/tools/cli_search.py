@@ -199,8 +199,8 @@ class Search(Folder):
                             (["--ranks", 4, "--mesh", "data=2"], "data=2"),
                             (["--ranks", 1000, "--run", "--batch", 1000], "1000"),
                             (["--ranks", 4, "--top", 0], "--top"),
-                            (["--ranks", 4, "--svg", self.dir / "s.svg"], "--svg"),
-                            (["--ranks", 4, "--measure"], "--measure"),
+                            (["--ranks", 4, "--svg", self.dir / "s.svg"], "svg"),
+                            (["--ranks", 4, "--measure"], "measure"),
                             (["--ranks", 4, "--allreduce", "tree"], "parallel.allreduce")):
             with self.subTest(words=words):
                 self.refused(run("plan", "search", "mlp", *words), text)

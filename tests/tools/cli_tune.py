@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -204,6 +205,24 @@ class Tune(cli.Case):
         self.assertIn(f" test_top1 {tests[0]['test_top1']:.6g}", got.stdout)
         for objective, train, says in ("test_top1", split, "val_top1"), ("val_top1", training, "data.validation_split"):
             self.refused(run("study", *self.words(self.asked(space=grid, objective=objective), train=train, out=self.dir / "x")), objective, says)
+
+    def test_what_is_changed_later_is_named(self):
+        self.tune(*self.words(self.asked(trials=2)))
+        report = lambda: self.tune("report", self.out).stdout
+        self.assertNotIn("ledger: ", report())
+        metrics = self.out / "trials/0001/metrics.jsonl"
+        text = metrics.read_text()
+        (self.out / "study.db").rename(self.dir / "kept.db")
+        def says(words, change):
+            shutil.copy(self.dir / "kept.db", self.out / "study.db")
+            with sqlite3.connect(self.out / "study.db") as db:
+                db.execute(change)
+            self.assertIn(words, report())
+            metrics.write_text(text)
+        says("which its training did not report", "INSERT INTO reports VALUES(1, 9, 100, 1)")
+        says("another question or other settings", "UPDATE study SET value = replace(value, 'synthetic_size = 120', 'synthetic_size = 2000') WHERE key = 'settings'")
+        metrics.write_text(re.sub(r'"test_top1":[0-9.]+', '"test_top1":100.0', text))
+        says("trials/0001: its files were changed or removed", "UPDATE reports SET value = 100 WHERE trial = 1")
 
     def test_a_population_copies_and_perturbs(self):
         self.tune(*self.words(self.asked(space='[space]\n"optim.lr" = {type = "log", low = 1e-5, high = 0.5}\n', algorithm="pbt", trials=3, epochs=3, parallel=2, quantile=0.5)))

@@ -323,6 +323,13 @@ TEST_CASE("a study tells what was cut out of it, a serial run with few cores, an
   CHECK_THAT(table_of(study_result(there.path())), mentions("serial", study_file));
   spill(there / study_file, asked);
 
+  REQUIRE(made.finished.size() > 1);
+  for (const std::string& run : made.finished) spill(there / (run + "/data.json"), "{}");
+  CHECK(read().result.faults.empty());
+  spill(there / (made.finished.back() + "/data.json"), "[]");
+  CHECK_THAT(fmt::format("{}", fmt::join(read().result.faults, "\n")), mentions("data.json", made.finished.back()));
+  spill(there / (made.finished.back() + "/data.json"), "{}");
+
   spill(there / facts_file, R"({"train_samples": 60, "test_samples": 10, "input": "28", "train_sha256": "0",
     "test_sha256": "1", "shared_samples": 0, "not_compared": "", "forward_flops": 1, "parameters": 5, "cores": 4,
     "load": 0.1})");

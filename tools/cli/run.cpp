@@ -27,7 +27,16 @@ std::string CommandLine::unknown_subcommand() const {
       {"simulate", "plan simulate"}, {"verify", "plan verify"}};
   for (const auto& [old, now] : renamed)
     if (word == old) return fmt::format("{} is now called {}; see trireme --help", old, now);
-  if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return "";
+  if (word.starts_with("-")) return "";
+  for (const CLI::App* command : app_.get_subcommands({})) {
+    if (command->get_name() != word) continue;
+    std::vector<std::string> inner;
+    for (const CLI::App* each : command->get_subcommands({})) inner.push_back(each->get_name());
+    const std::string next = argc_ > 2 ? argv_[2] : "";
+    if (inner.empty() || next.starts_with("-") || std::ranges::find(inner, next) != inner.end()) return "";
+    return fmt::format("unknown command '{} {:.200}'{}; there are {}", word, next, did_you_mean(next, inner),
+                       fmt::join(inner, ", "));
+  }
   return fmt::format("unknown command '{:.200}'{}; there are {}", word, did_you_mean(word, names),
                      fmt::join(names, ", "));
 }

@@ -32,7 +32,19 @@ TrainerOptions settings_in(const std::string& directory) {
   return settings;
 }
 
+/// Throws if the environment would limit a scaling study's serial run.
+void check_cores() {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  const char* limit = std::getenv("OMP_NUM_THREADS");
+  if (int given = 0; limit && parse_number(limit, given) && given < cores)
+    refuse_study(fmt::format(
+        "OMP_NUM_THREADS={} limits the serial run, the baseline, to {} of {} cores; unset it, and limit the "
+        "ranks with --parallel.threads",
+        given, given, cores));
+}
+
 int work(const StudyCommand& c) {
+  if (StudyStore(c.worker).question().study) check_cores();
   const int status = run_worker(c.worker, settings_in(c.worker), c.share);
   const std::string why = StudyStore(c.worker).error();
   check(status != 1, "study", "{}", why);
@@ -87,13 +99,7 @@ Question asked_cells(const StudyCommand& c, const StudyOptions& file, const Trai
   if (!settings.run.replay.empty()) refuse_study("run.replay repeats one run, but a study has many; leave it out");
   if (study.mpi && run_quietly({"mpiexec", "--version"}) != 0)
     refuse_study("--mpi needs mpiexec in PATH; install MPI, or leave out --mpi");
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  const char* limit = std::getenv("OMP_NUM_THREADS");
-  if (int given = 0; limit && parse_number(limit, given) && given < cores)
-    refuse_study(fmt::format(
-        "OMP_NUM_THREADS={} limits the serial run, the baseline, to {} of {} cores; unset it, and limit the "
-        "ranks with --parallel.threads",
-        given, given, cores));
+  check_cores();
   cells = cells_of(study, settings);
   for (const PlannedCell& cell : cells) check_plan(cell);
   return question_of(parse_study(to_toml(study, settings, cells), study_file));
@@ -238,8 +244,10 @@ int study_command(const StudyCommand& c) {
   if (c.action != "report") refuse_study("'" + c.action + "' is neither run nor report");
   if (c.what.empty()) refuse_study("the folder is missing; use trireme study report DIR");
   if (!c.out.empty()) return report_command({c.what}, c.out);
-  fmt::print("{}", fs::is_regular_file(c.what + "/" + study_file) ? table_of(study_result(c.what))
-                                                                  : table_of(tune_result(c.what)));
+  const bool scaling = fs::is_regular_file(c.what + "/" + study_file);
+  check(scaling || !StudyStore(c.what).question().study, ErrorKind::data, "study", "{}/{} is missing", c.what,
+        study_file);
+  fmt::print("{}", scaling ? table_of(study_result(c.what)) : table_of(tune_result(c.what)));
   return 0;
 }
 

@@ -179,7 +179,7 @@ void LedgerReader::compare(const std::optional<std::string>& head) {
 
 std::string results_hash(const std::string& run) {
   std::string all;
-  for (const char* file : {"config.toml", "metrics.jsonl", "mllog.txt", "result.json"})
+  for (const char* file : {"config.toml", "data.json", "environment.json", "metrics.jsonl", "mllog.txt", "result.json"})
     if (const std::string path = run + "/" + file; fs::is_regular_file(path))
       all += fmt::format("{} {}\n", sha256(read_text(path, std::size_t{1} << 30)), file);
   return all.empty() ? "" : sha256(all);

@@ -69,7 +69,8 @@ class LedgerReader {
   std::int64_t last_number_ = 0;  // number stored in the last line, likewise
 };
 
-/// SHA-256 of a run's config.toml, metrics.jsonl, mllog.txt and result.json; "" if it has none of them.
+/// SHA-256 of a run's config.toml, data.json, environment.json, metrics.jsonl, mllog.txt and result.json; "" if it has
+/// none of them.
 std::string results_hash(const std::string& run);
 
 /// Totals for a report: runs tried, failed, device-hours.

@@ -254,7 +254,10 @@ int finish(const StudyResult& result) {
         ++wrong;
       }
   if (wrong > 0)
-    print_study(fmt::format("{} run{} failed; the same command runs them again", wrong, wrong == 1 ? "" : "s"));
+    print_study(
+        fmt::format("{} run{} failed; the same command runs them again, and an invalid one if its folder is "
+                    "removed",
+                    wrong, wrong == 1 ? "" : "s"));
   return wrong > 0 ? 1 : 0;
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/core/text.h"
 #include "tools/study/lease.h"
 #include "tools/study/ledger.h"
+#include "tools/study/sha256.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -52,6 +53,26 @@ TrialStatus status_of(const std::string& text) {
 
 std::string trial_directory(const std::string& directory, int trial) {
   return fmt::format("{}/trials/{:04}", directory, trial);
+}
+
+std::vector<std::string> differences(StudyStore& store, const std::vector<LedgerEntry>& ledger, bool under_way) {
+  const auto events = store.events();
+  const auto trials = store.trials();
+  const Question question = store.question();
+  std::vector<std::string> found;
+  // A ledger line is written after its event, so the last lines of a running study may be missing.
+  if (ledger.size() > events.size() || (!under_way && ledger.size() < events.size()))
+    found.push_back(
+        fmt::format("{} has {} events, {} has {} lines", store_file, events.size(), ledger_file, ledger.size()));
+  for (std::size_t i = 0; i < std::min(events.size(), ledger.size()); ++i) {
+    const int id = events[i].trial;
+    const std::string run = question.entry(id, trials.at(static_cast<std::size_t>(id - 1)).point).run;
+    if (ledger[i].run == run && ledger[i].status == events[i].status) continue;
+    found.push_back(fmt::format("line {} of {} is of {}, {}; {} has {}, {}", i + 1, ledger_file, ledger[i].run,
+                                ledger[i].status, store_file, run, events[i].status));
+    break;
+  }
+  return found;
 }
 
 bool StudyStore::exists(const std::string& directory) {
@@ -135,10 +156,14 @@ void StudyStore::forgive(bool all) {
       .bind(std::string(diverged) + "%")
       .run();
   if (question_.study)
-    for (const TrialRow& t : trials())
-      if (t.status == TrialStatus::failed ||
-          (t.status == TrialStatus::finished && !fs::exists(directory_ + "/" + question_.entry(t.id, t.point).run)))
-        Query(database_, "UPDATE trials SET status = 'waiting', deaths = 0 WHERE id = ?").bind(t.id).run();
+    for (const TrialRow& t : trials()) {
+      const bool gone = !fs::exists(directory_ + "/" + question_.entry(t.id, t.point).run);
+      if (t.status == TrialStatus::failed || (t.status == TrialStatus::finished && gone))
+        Query(database_, "UPDATE trials SET status = 'waiting', deaths = 0, attempts = ? WHERE id = ?")
+            .bind(gone ? 0 : t.attempts)
+            .bind(t.id)
+            .run();
+    }
   whole.commit();
 }
 
@@ -258,8 +283,11 @@ int StudyStore::insert(const Suggestion& s) {
 
 Lease StudyStore::lease(int trial, const std::string& worker, const std::function<std::string(const Point&)>& hash_of) {
   Lease lease{.worker = worker};
-  lease.trial = trials()[static_cast<std::size_t>(trial - 1)];
-  const std::string why = question_.study ? question_.study->asked_by() : "on " + shown_identity(worker);
+  const TrialRow row = trials()[static_cast<std::size_t>(trial - 1)];
+  lease.trial = row;
+  lease.is_first = row.attempts == 0 && row.parent == 0;
+  const std::string why =
+      question_.study ? question_.study->asked_by() : fmt::format("on {}; {}", shown_identity(worker), asked_by());
   const std::string hash = question_.entry(trial, lease.trial.point).config_hash;
   lease.attempt = note(trial, "started", why, 0, hash.empty() ? hash_of(lease.trial.point) : hash);
   Query(database_,
@@ -341,11 +369,14 @@ bool StudyStore::end(const Lease& lease, const Outcome& outcome) {
                                : kind == Kind::interrupted ? TrialStatus::waiting
                                : kind == Kind::stopped     ? TrialStatus::stopped
                                                            : TrialStatus::failed;
-    Query(database_, "UPDATE trials SET status = ?, why = ?, seconds = seconds + ?, deaths = ? WHERE id = ?")
+    Query(database_,
+          "UPDATE trials SET status = ?, why = ?, seconds = seconds + ?, deaths = ?, attempts = attempts - ? WHERE id "
+          "= ?")
         .bind(std::string(to_string(status)))
         .bind(outcome.why)
         .bind(outcome.seconds)
         .bind(deaths)
+        .bind(outcome.why == planted ? 1 : 0)
         .bind(lease.trial.id)
         .run();
     note(lease.trial.id,
@@ -367,7 +398,18 @@ std::vector<LedgerEntry> StudyStore::sound_ledger() {
   check(last.empty() || std::ranges::find(lines, last, &LedgerEntry::hash) != lines.end(), ErrorKind::data, "study",
         "{}/{} lacks the line with hash {:.12}, which {} has written: lines or the file were removed", directory_,
         ledger_file, last, store_file);
+  Query events(database_, "SELECT count(*) FROM events");
+  events.run();
+  check(std::ssize(lines) <= events.whole(0), ErrorKind::data, "study", "{}/{} has {} lines, and {} knows of {}",
+        directory_, ledger_file, lines.size(), store_file, events.whole(0));
   return lines;
+}
+
+std::string StudyStore::asked_by() {
+  TuneOptions o = question_.options;
+  o.trials = 0;  // may grow
+  return fmt::format("asked by SHA-256 {}",
+                     sha256(to_toml(Question{.options = o, .space = question_.space}) + settings()));
 }
 
 void StudyStore::check_ledger() { (void)sound_ledger(); }
@@ -382,8 +424,6 @@ void StudyStore::write_ledger() {
   Transaction alone(database_);
   const auto have = std::ssize(sound_ledger());
   const std::int64_t events = count();
-  check(have <= events, ErrorKind::data, "study", "{}/{} has {} lines, and {} knows of {}", directory_, ledger_file,
-        have, store_file, events);
   if (have < events) append_events(have);
   alone.commit();
   written_ = events;

@@ -49,6 +49,7 @@ struct Lease {
   std::int64_t attempt = 0;  ///< unique among all trials
   TrialState trial = {};
   std::string worker = {};
+  bool is_first = false;  ///< whether it is the trial's first, so that its folder must be empty
 };
 struct Taken {
   enum class Kind : std::uint8_t { run, wait, done } kind = Kind::done;
@@ -58,6 +59,8 @@ struct Taken {
 /// The reason of a failed trial starts with this text if its loss, or another number, was not finite. Such a failure is
 /// a result: the same settings would fail again.
 inline constexpr const char* diverged = "diverged: ";
+/// Likewise of a first attempt that found files in the trial's folder, and was not started.
+inline constexpr const char* planted = "its folder has files of no run of this study";
 
 struct Outcome {
   enum class Kind : std::uint8_t { reached, interrupted, killed, stopped, failed } kind = Kind::failed;
@@ -78,6 +81,8 @@ class StudyStore {
   const std::string& directory() const { return directory_; }
   Question question();
   std::string settings();  ///< config.toml of the training
+  /// What a trial's start records in the ledger: "asked by SHA-256 ...", of a search's question and settings.
+  std::string asked_by();
   std::int64_t trials_wanted();
   void want_trials(std::int64_t);
   /// Why the search was given up; empty: it was not. The first reason is kept.
@@ -127,6 +132,8 @@ class StudyStore {
   std::int64_t written_ = 0;  // events known to be in the ledger
 };
 
+/// What the store's events and the ledger's lines do not have in common. under_way: the last lines may be missing.
+std::vector<std::string> differences(StudyStore&, const std::vector<LedgerEntry>& ledger, bool under_way);
 /// "DIR/trials/0007", of a search.
 std::string trial_directory(const std::string& directory, int trial);
 

@@ -94,6 +94,7 @@ void keep_facts(const std::string& directory, const TrainerOptions& options) {
   const std::string path = directory + "/" + facts_file;
   if (fs::exists(path)) return;
   const StudyFacts f = find_facts(options);
+  if (f.train_samples == 0) return;  // the data cannot be read, as the first run will say
   const Json json{{"train_samples", f.train_samples},   {"test_samples", f.test_samples}, {"input", f.input},
                   {"train_sha256", f.train_sha256},     {"test_sha256", f.test_sha256},   {"cores", f.cores},
                   {"shared_samples", f.shared_samples}, {"not_compared", f.not_compared}, {"load", f.load},

@@ -12,6 +12,7 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/io/lines.h"
+#include "tools/study/store.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -78,6 +79,10 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
   const LedgerEntry* last = nullptr;
   for (const LedgerEntry& e : ledger) {
     if (e.run != run.run) continue;
+    if (last && last->status == "finished" && e.status == "started") {
+      ++run.repeats;
+      attempts.clear();
+    }
     last = &e;
     run.failures += e.status == "failed";
     if (e.status == "started")
@@ -138,16 +143,35 @@ void compare_with_ledger(StudyResult& all, const std::vector<LedgerEntry>& ledge
                     others, started));
 }
 
+/// Reports finished runs whose data differ from the first one's.
+void compare_data(StudyResult& all, const std::string& directory) {
+  std::string first, text;
+  for (const CellResult& c : all.cells)
+    for (const RunOutcome& run : c.runs) {
+      const std::string path = directory + "/" + run.run + "/data.json";
+      if (run.status != "finished" || !fs::is_regular_file(path)) continue;
+      std::string own = read_text(path, std::size_t{1} << 20);
+      if (first.empty()) {
+        first = run.run;
+        text = std::move(own);
+      } else if (own != text) {
+        all.faults.push_back(fmt::format("{} was trained on other data than {}, by their data.json", run.run, first));
+      }
+    }
+}
+
 void summarise(CellResult& c, double target) {
-  std::vector<double> accuracy, step, time;
+  std::vector<double> accuracy, step, time, others;
   double batch = unknown;  // equal for all runs
   for (const RunOutcome& run : c.runs) {
     c.finished += run.status == "finished";
     c.failed += run.status == "failed";
     c.after_failure += run.status == "finished" && run.failures > 0;
+    c.repeated += run.repeats > 0;
     if (run.status == "failed") time.push_back(never);
     if (run.status != "finished") continue;
     if (!std::isnan(run.accuracy)) accuracy.push_back(run.accuracy);
+    if (run.others >= 0) others.push_back(run.others);
     if (!std::isnan(run.step_seconds)) {
       step.push_back(run.step_seconds);
       batch = run.samples_per_s * run.step_seconds;
@@ -155,6 +179,7 @@ void summarise(CellResult& c, double target) {
     time.push_back(run.to_target);
     c.reached += run.to_target < never;
   }
+  if (!others.empty()) c.others = median_of(others);
   c.accuracy = mean_of(accuracy);
   c.accuracy_sd = standard_deviation(accuracy);
   c.step_seconds = median_of(step);
@@ -181,6 +206,7 @@ std::string row_of(const CellResult& c, int seeds, bool best) {
                      : few_runs(c.finished).empty()    ? fmt::format("{} of {}", c.finished, seeds)
                                                        : few_runs(c.finished);
   if (c.after_failure > 0) runs += fmt::format(", {} after a failure", c.after_failure);
+  if (c.repeated > 0) runs += fmt::format(", {} repeated", c.repeated);
   const std::string accuracy =
       std::isnan(c.accuracy_sd) ? decimal(c.accuracy, 2) : fmt::format("{:.2f} +- {:.2f}", c.accuracy, c.accuracy_sd);
   std::string step = decimal(1e3 * c.step_seconds, 2);
@@ -206,6 +232,11 @@ StudyResult study_result(const std::string& directory) {
   all.faults = ledger.faults();
   all.totals = totals_of(ledger.entries());
   all.ledger_head = ledger.head();
+  if (StudyStore::exists(directory)) {
+    StudyStore store(directory);
+    const bool under_way = std::ranges::count(store.trials(), TrialStatus::running, &TrialRow::status) > 0;
+    for (std::string& fault : differences(store, ledger.entries(), under_way)) all.faults.push_back(std::move(fault));
+  }
   compare_with_ledger(all, ledger.entries());
   const StudyOptions& o = all.question.options;
   for (const StudyCell& cell : all.question.cells) {
@@ -225,6 +256,7 @@ StudyResult study_result(const std::string& directory) {
     all.others = median_of(others);
     all.most_others = std::ranges::max(others);
   }
+  compare_data(all, directory);
   const std::size_t own = all.cells.size();
   for (std::size_t i = 0; i < own; ++i)  // serial cells are in both tables
     if (all.cells[i].cell.ranks == 1 && o.strong && o.weak) {
@@ -246,9 +278,19 @@ StudyResult study_result(const std::string& directory) {
 
 std::string others_text(const StudyResult& all) {
   if (all.others < 0) return "";
-  return fmt::format(
+  std::string text = fmt::format(
       "other programs used {:.0f} % of the machine's CPU time during a median run, and {:.0f} % during the worst",
       100 * all.others, 100 * all.most_others);
+  const CellResult *least = nullptr, *most = nullptr;
+  for (const CellResult& c : all.cells) {
+    if (c.others < 0) continue;
+    if (!least || c.others < least->others) least = &c;
+    if (!most || c.others > most->others) most = &c;
+  }
+  if (least && most->others - least->others > 0.1)
+    text += fmt::format(", from {:.0f} % with {} to {:.0f} % with {}: their speeds cannot be compared",
+                        100 * least->others, least->cell.name, 100 * most->others, most->cell.name);
+  return text;
 }
 
 std::string table_of(const StudyResult& all) {
@@ -298,6 +340,10 @@ std::string table_of(const StudyResult& all) {
       all.totals.finished, all.totals.failed, all.totals.interrupted, all.totals.device_seconds / 3600);
   text += all.ledger_head.empty() ? "\n" : fmt::format("; its last hash {}\n", all.ledger_head);
   if (const std::string others = others_text(all); !others.empty()) text += "load: " + others + "\n";
+  for (const CellResult& c : all.cells)
+    if (c.speedup > c.cell.ranks)
+      text += fmt::format("WARNING {}: a speed-up of {:.2f} on {} ranks; was the serial run disturbed?\n", c.cell.name,
+                          c.speedup, c.cell.ranks);
   for (const std::string& fault : all.faults) text += "WARNING " + fault + "\n";
   return text;
 }

@@ -25,6 +25,7 @@ struct RunOutcome {
   int attempts = 0;         ///< starts in the ledger
   double others = -1;       ///< as in LedgerEntry
   int failures = 0;         ///< failed starts
+  int repeats = 0;          ///< finished attempts that were dropped, since the run's folder was gone
   double seconds = 0;       ///< wall time of all attempts
   double accuracy = unknown, best = unknown;  ///< test_top1 in % of the last evaluation, and the highest
   double step_seconds = unknown;   ///< wall time of a step, with waiting for data: median over epochs of their mean
@@ -40,6 +41,8 @@ struct CellResult {
   std::vector<RunOutcome> runs = {};
   int finished = 0, failed = 0;
   int after_failure = 0;                             ///< finished runs that failed in an earlier attempt
+  int repeated = 0;                                  ///< runs whose folder was gone, so that they ran again
+  double others = -1;                                ///< median of RunOutcome::others; -1: unknown
   double accuracy = unknown, accuracy_sd = unknown;  ///< of finished runs
   double step_seconds = unknown;                     ///< median of finished runs
   MedianInterval step_interval = {};

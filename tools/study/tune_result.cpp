@@ -32,21 +32,22 @@ std::string best_text(const TuneResult& r, const TrialRow& t) {
 
 namespace {
 
-/// Differences between study.db, the ledger, and the trials' metrics.
-std::vector<std::string> contradictions(const TuneResult& r, const std::vector<TrialEvent>& events,
+/// Differences between study.db, the ledger, and the trials' files.
+std::vector<std::string> contradictions(const TuneResult& r, StudyStore& store,
                                         const std::vector<LedgerEntry>& ledger) {
-  std::vector<std::string> found;
+  std::vector<std::string> found = differences(store, ledger, r.count(TrialStatus::running) > 0);
   const auto say = [&](const std::string& what) { found.push_back(what); };
-  // A ledger line is written after its row, so the last line of a running search may be missing.
-  const bool under_way = r.count(TrialStatus::running) > 0;
-  if (ledger.size() > events.size() || (!under_way && ledger.size() < events.size()))
-    say(fmt::format("{} has {} events, {} has {} lines", store_file, events.size(), ledger_file, ledger.size()));
-  for (std::size_t i = 0; i < std::min(events.size(), ledger.size()); ++i)
-    if (ledger[i].run != fmt::format("trials/{:04}", events[i].trial) || ledger[i].status != events[i].status) {
-      say(fmt::format("line {} of {} is of {}, {}; {} has trial {}, {}", i + 1, ledger_file, ledger[i].run,
-                      ledger[i].status, store_file, events[i].trial, events[i].status));
-      break;
-    }
+  const std::string asked = store.asked_by();
+  std::map<std::string, const LedgerEntry*> last;  // line of each trial
+  int others = 0;
+  for (const LedgerEntry& e : ledger) {
+    last[e.run] = &e;
+    others += e.status == "started" && !e.why.ends_with(asked);
+  }
+  if (others > 0) say(fmt::format("{} trials were started with another question or other settings", others));
+  for (const auto& [run, line] : last)
+    if (line->status != "started" && !line->results.empty() && line->results != results_hash(r.directory + "/" + run))
+      say(fmt::format("{}: its files were changed or removed after it ended", run));
   const std::string trials = r.directory + "/trials";
   if (std::filesystem::is_directory(trials))
     for (const auto& entry : std::filesystem::directory_iterator(trials)) {
@@ -60,7 +61,11 @@ std::vector<std::string> contradictions(const TuneResult& r, const std::vector<T
     if (fresh)
       at->second = read_values(trial_directory(r.directory, report.trial) + "/metrics.jsonl", r.question.options.key());
     const auto value = std::ranges::find(at->second.values, report.epoch, &std::pair<std::int64_t, double>::first);
-    if (value != at->second.values.end() && value->second != report.value)
+    if (value == at->second.values.end() ||
+        report.epoch > r.trials.at(static_cast<std::size_t>(report.trial - 1)).target)
+      say(fmt::format("trial {}, epoch {}: {} has {:.6g}, which its training did not report", report.trial,
+                      report.epoch, store_file, report.value));
+    else if (value->second != report.value)
       say(fmt::format("trial {}, epoch {}: {} has {:.6g}, metrics.jsonl {:.6g}", report.trial, report.epoch, store_file,
                       report.value, value->second));
   }
@@ -114,7 +119,7 @@ TuneResult tune_result(const std::string& directory) {
   r.totals = totals_of(ledger.entries());
   r.faults = ledger.faults();
   r.ledger_head = ledger.head();
-  if (r.faults.empty()) r.faults = contradictions(r, store.events(), ledger.entries());
+  if (r.faults.empty()) r.faults = contradictions(r, store, ledger.entries());
   return r;
 }
 

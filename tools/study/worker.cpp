@@ -244,6 +244,11 @@ class Worker {
 
   /// The command; empty, with the outcome, if the point's settings or its data are invalid.
   std::vector<std::string> command_or_fault(const Lease& lease, Outcome& outcome) {
+    const std::string run = folder_of(lease.trial);
+    if (lease.is_first && (has_checkpoints(run) || fs::is_regular_file(run + "/metrics.jsonl"))) {
+      outcome = {Outcome::Kind::failed, planted, 0};
+      return {};
+    }
     try {
       return command_of_trial(lease);
     } catch (const std::exception& e) { outcome = {Outcome::Kind::failed, e.what(), 0}; }
@@ -275,7 +280,7 @@ class Worker {
     if (after.all > before.all)
       outcome.others =
           std::clamp((after.busy - before.busy - (after.own - before.own)) / (after.all - before.all), 0.0, 1.0);
-    outcome.results = results_hash(folder_of(lease.trial));
+    if (!command.empty()) outcome.results = results_hash(folder_of(lease.trial));
     if (lost || !store_.end(lease, outcome))
       worker_say(fmt::format("trial {} was taken over by another worker", lease.trial.id));
     else
