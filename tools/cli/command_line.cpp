@@ -182,7 +182,8 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
 void CommandLine::train() {
   CLI::App& command = add("train", training, "train a model; under mpiexec or srun each process is a rank", [this] {
     const auto launches = train_->get_options([](const CLI::Option* o) { return o->get_group() == job_group; });
-    if (std::ranges::any_of(launches, [](const CLI::Option* o) { return o->count() > 0; })) {
+    if (!settings_.print_config() &&
+        std::ranges::any_of(launches, [](const CLI::Option* o) { return o->count() > 0; })) {
       launch_.words = settings_.words();
       launch_.words.insert(launch_.words.begin(), "train");
       if (!model_.empty()) launch_.words.push_back(model_);
@@ -429,18 +430,18 @@ void CommandLine::export_model() {
 }
 
 void CommandLine::bench() {
-  CLI::App& command =
-      add("bench", machine,
-          "measure images per second on synthetic images, and where the time goes; or this machine for predictions",
-          [this] {
-            if (!profile_.to.empty() &&
-                (!settings_.over({}).parallel.mesh.empty() || !settings_.over({}).parallel.strategy.empty()))
-              throw OptionError("bench --machine measures the model's parts on one rank; leave out --mesh and --strategy");
-            return configured([this](const TrainerOptions& options) {
-              return profile_.to.empty() ? bench_command(argc_, argv_, options, bench_)
-                                         : profile_command(argc_, argv_, options, profile_);
-            });
-          });
+  CLI::App& command = add(
+      "bench", machine,
+      "measure images per second on synthetic images, and where the time goes; or this machine for predictions",
+      [this] {
+        if (!profile_.to.empty() &&
+            (!settings_.over({}).parallel.mesh.empty() || !settings_.over({}).parallel.strategy.empty()))
+          throw OptionError("bench --machine measures the model's parts on one rank; leave out --mesh and --strategy");
+        return configured([this](const TrainerOptions& options) {
+          return profile_.to.empty() ? bench_command(argc_, argv_, options, bench_)
+                                     : profile_command(argc_, argv_, options, profile_);
+        });
+      });
   add_model(command);
   command.add_option("--steps", bench_.steps, "steps to time, after two warm-up steps (default: 10)")
       ->type_name("N")
