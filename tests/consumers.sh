@@ -62,13 +62,13 @@ own 'plan verify' 'local_means(every=1)' --steps 5 --optim.momentum 0 --optim.ne
 ! own 'plan verify' 'local_means(every=2)' --steps 5 --optim.momentum 0 --optim.nesterov false || fails "verify finds nothing in local_means(every=2)"
 # Programs at ranges of ranks that messages start: parameter servers.
 c++ -Wall -Wextra -Werror -shared -fPIC servers.cpp -o servers.so $flags
-served() {  # COMMAND STRATEGY ARGUMENTS
+served() {  # "COMMAND" STRATEGY ARGUMENTS
   "$prefix/bin/trireme" $1 "${@:3}" mlp --plugin ./servers.so --strategy "$2" >said 2>&1
 }
 served plan servers show --ranks 4 --cost equal || fails "plan show servers"
 grep -q 'send gradients to data 3 on gradients' said || fails "the plan of servers"
-served simulate 'servers(every=1, staleness=1)' --ranks 4 --cost equal || fails "simulate servers"
-served verify 'servers(servers=2)' --ranks 4 --steps 5 || fails "verify servers"
+served "plan simulate" 'servers(every=1, staleness=1)' --ranks 4 --cost equal || fails "simulate servers"
+served "plan verify" 'servers(servers=2)' --ranks 4 --steps 5 || fails "verify servers"
 for steps in 16 7 16; do  # at once, and in two parts, in virtual time: messages, clocks and counts of updates come back
   [ "$steps" = 7 ] && resume= || resume=--resume
   [ ! -e run ] && resume=
