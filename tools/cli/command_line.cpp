@@ -38,7 +38,7 @@ constexpr std::pair<const char*, const char*> examples[] = {
      "  trireme eval runs/a --data fashion_mnist\n"
      "  trireme eval runs/a --mesh tensor=2 --strategy tensor"},
     {"study",
-     "  trireme study run --ranks 1,2,4 --seeds 5 --target 98.5 --out study -- train mnist_cnn\n"
+     "  trireme study run --ranks 1,2,4 --target 98.5 --out study -- train mnist_cnn\n"
      "  trireme study run space.toml --out search -- train mnist_cnn --epochs 3\n"
      "  trireme study run --out search       # continue\n"
      "  trireme study report search          # print the results"},
@@ -471,6 +471,10 @@ void CommandLine::plan() {
   CLI::App* command =
       app_.add_subcommand("plan", "show, search, simulate or verify what ranks do in a step")->group(planning);
   command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  trireme plan show mnist_cnn --mesh pipe=2 --strategy pipeline\n"
+      "  trireme plan simulate --help");
   show(*command);
   search(*command);
   simulate(*command);
