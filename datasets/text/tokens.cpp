@@ -178,7 +178,7 @@ Dataset Tokens(const TokensOptions& options) {
         o.path.empty() ? "there is neither text nor path" : "there are both a text and a path");
   check(o.context >= 1, "text", "context is {}, at least 1 was expected", o.context);
   for (const double share : {o.test_split, o.validation_split})
-    check(share >= 0 && share < 1, "text", "a share of {} is a split, expected one in [0, 1)", share);
+    check(share >= 0 && share < 1, "text", "test_split or validation_split is {}, expected in [0, 1)", share);
   check(o.per_epoch >= 0, "text", "windows of an epoch are {}, expected 0 or more", o.per_epoch);
   check(o.split.empty() || o.split == "train" || o.split == "validation" || o.split == "test", "text",
         "there is no split '{}'; there are train, validation and test", o.split);

@@ -213,6 +213,7 @@ class Scaling(cli.Case):
                 (["--strategy", "zero(1)"], [], ["study.strategies"]), (["--seeds", 2], [], ["study.seeds"]), ([], ["--seed", 2], ["seed", "1", "2"]):
             self.refused(run(*self.words(*asked, *more, train=[*small, *train])), *says)
         self.assertIn("0 runs are left", self.study(*asked, "--dry_run").stdout)
+        self.refused(run(*self.words(*asked, "--strategy", "zero(1)", "--dry_run")), "study.strategies")
         entries, path = self.ledger(), self.out / "ledger.jsonl"
         text, head = path.read_text(), (self.out / "ledger.head").read_text()
         (self.out / "runs/serial/seed_1").rename(self.dir / "gone")

@@ -156,8 +156,8 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
   return World::run(argc, argv, 1, [&](World& world) {
     check(world.size() == 1, "parallel.virtual",
           "{} ranks in virtual time are threads of one process; start without mpiexec or srun", ranks);
-    data = {.train = make_dataset(options, "train"), .test = make_dataset(options, "test")};  // loaded once for all
-                                                                                              // ranks
+    data = {.train = make_dataset(options, "train"), .test = make_dataset(options, "test")};  // once for all ranks
+    if (options.data.validation_split > 0) data.validation = make_dataset(options, "validation");
     World::virtual_time(ranks, cluster, [&](World& each) { train(each); });
   });
 }

@@ -24,7 +24,12 @@ std::vector<const CLI::App*> leaves(const CLI::App& app) {
 /// Text in which groff changes nothing.
 std::string plain(const std::string& text) {
   std::string out = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
-  for (const char c : text) out += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
+  for (const char c : text) {
+    constexpr std::string_view special = "\\-'`^~";
+    constexpr const char* escapes[] = {"\\e", "\\-", "\\(aq", "\\(ga", "\\(ha", "\\(ti"};
+    const auto at = special.find(c);
+    out += at == special.npos ? std::string(1, c) : escapes[at];
+  }
   return out;
 }
 
@@ -62,7 +67,9 @@ std::string man_page(const CLI::App& app) {
     if (!command->get_footer().empty()) text += ".PP\n.nf\n" + plain(command->get_footer()) + "\n.fi\n";
     if (command->get_name() == "train") settings = entries(*command, true);
   }
-  return text + ".SH SETTINGS\nA setting is an option of the commands that use it, or a line of a file for\n.B \\-\\-config .\n" +
+  return text +
+         ".SH SETTINGS\nA setting is an option of the commands that use it, or a line of a file for\n.BR \\-\\-config "
+         ".\n" +
          settings + ".SH EXIT STATUS\n.nf\n" + plain(app.get_footer()) + "\n.fi\n";
 }
 
@@ -80,11 +87,12 @@ std::string bash_completion(const CLI::App& app, const std::string& models) {
       if (!o->get_group().empty())
         for (const std::string& flag : flags_of(*o)) words += flag + " ";
     if (command->get_option_no_throw("model")) words += models;
+    if (command->get_option_no_throw("action")) words += "run report";
     cases += fmt::format("    \"{}\"*) words=\"{}\" ;;\n", full_name(*command) + " ", words);
   }
   return fmt::format(R"(# Completes words of trireme for Bash.
 _trireme() {{
-  local words="{}" current="${{COMP_WORDS[COMP_CWORD]}}"
+  local IFS=$' \t\n' words="{}" current="${{COMP_WORDS[COMP_CWORD]}}"
   local before="${{COMP_WORDS[*]:1:COMP_CWORD-1}} "
   [ "$COMP_CWORD" = 1 ] || case "$before" in
 {}    *) words="" ;;

@@ -110,7 +110,11 @@ bool SettingsArguments::gives_layout() const {
 std::vector<std::string> SettingsArguments::words() const {
   std::vector<std::string> words;
   if (file_) words = {"--config", *file_};
-  for (const auto& [name, text] : values_) words.push_back(fmt::format("--{}={}", name, text));
+  for (const auto& [name, text] : values_)
+    if (text.empty())
+      words.insert(words.end(), {"--" + name, ""});  // CLI11 would take the next word for the value of "--name="
+    else
+      words.push_back(fmt::format("--{}={}", name, text));
   return words;
 }
 

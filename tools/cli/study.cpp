@@ -91,8 +91,9 @@ Question asked_cells(const StudyCommand& c, const StudyOptions& file, const Trai
   if (study.scale_lr && !study.weak)
     throw OptionError("--scale_lr is for --weak, because strong scaling keeps the batch; leave it out");
   if (c.trials > 0) throw OptionError("--trials is for searches; a scaling study has cells and --seeds");
-  if (c.parallel > 1)
-    throw OptionError("--parallel is for searches; a scaling study measures time, so its runs follow each other");
+  if (c.parallel > 1 || c.slurm > 0)
+    throw OptionError(
+        "--parallel and --slurm are for searches; a scaling study measures time, so its runs follow each other");
   if (settings.parallel.ranks != 1 || !settings.parallel.mesh.empty() || !settings.parallel.strategy.empty())
     refuse_study("parallel.ranks, mesh and strategy are set per cell; use --ranks, --strategy or [study]");
   if (settings.parallel.virtual_ranks > 0) refuse_study("its runs take real time; leave out --virtual");
@@ -195,9 +196,7 @@ void add_options(CLI::App& command, StudyCommand& s) {
                   "run: TOML file of settings with a scaling study [study], or a search [space] and [tune]; report: "
                   "folder of a study")
       ->type_name("FILE");
-  command
-      .add_option("--out", s.out,
-                  "folder of the study; an existing study is continued (report: .html, .json or .csv to write)")
+  command.add_option("--out", s.out, "folder of the study, new or to continue (report: .html, .json or .csv to write)")
       ->type_name("DIR");
   command.add_option("--ranks", s.ranks, "numbers of ranks, 1,2,4; a serial run on one rank is always included")
       ->type_name("LIST");
@@ -214,7 +213,9 @@ void add_options(CLI::App& command, StudyCommand& s) {
   command.add_flag("--strong", s.strong, "strong scaling: all ranks share data.batch (default)");
   command.add_flag("--weak", s.weak, "weak scaling: each rank has data.batch");
   command.add_flag("--scale_lr,--scale-lr", s.scale_lr, "weak: scale the learning rate with the batch");
-  command.add_option("--target", s.target, "report the time to an accuracy of X % on the test set")
+  command
+      .add_option("--target", s.target,
+                  "report the time to an accuracy of X % on the test set, or the validation split")
       ->type_name("X")
       ->check(CLI::Range(0.0, 100.0));
   command.add_flag("--mpi", s.mpi, "start ranks as processes under mpiexec, not as threads");

@@ -98,6 +98,18 @@ Question comparable(Question q) {
   return q;
 }
 
+/// Throws OptionError if the folder's question is not the one asked. more: further differences.
+void refuse_other(const std::string& directory, const Question& there, const Question& asked,
+                  const std::string& more = "") {
+  std::string found = differences(to_toml(comparable(there)), to_toml(comparable(asked)));
+  if (found.empty()) found = more;
+  if (!found.empty())
+    throw OptionError(
+        fmt::format("{} holds another question: {}; give another --out, because a question cannot change "
+                    "after its first run",
+                    directory, found));
+}
+
 /// A log line for an event of a trial.
 std::string line_of(const Question& q, const TrialEvent& e, const std::vector<TrialRow>& trials) {
   const TuneOptions& o = q.options;
@@ -202,13 +214,7 @@ void keep_question(const std::string& directory, const Question& question, const
     return StudyStore::create(directory, question, to_toml(settings));
   }
   StudyStore store(directory);
-  std::string found = differences(to_toml(comparable(store.question())), to_toml(comparable(question)));
-  if (found.empty()) found = differences(store.settings(), to_toml(settings));
-  if (!found.empty())
-    throw OptionError(
-        fmt::format("{} holds another question: {}; give another --out, because a question cannot change "
-                    "after its first run",
-                    directory, found));
+  refuse_other(directory, store.question(), question, differences(store.settings(), to_toml(settings)));
   if (question.options.trials > store.trials_wanted()) store.want_trials(question.options.trials);
 }
 
@@ -227,7 +233,11 @@ void add_trials(const std::string& directory, std::int64_t trials) {
 void print_cells(const std::string& directory, const Question& question, const std::vector<PlannedCell>& cells) {
   const bool begun = StudyStore::exists(directory);
   std::vector<TrialRow> trials;
-  if (begun) trials = StudyStore(directory).trials();
+  if (begun) {
+    StudyStore store(directory);
+    refuse_other(directory, store.question(), question);
+    trials = store.trials();
+  }
   const std::vector<CellProgress> progress = progress_of(question, trials);
   const auto time = [](double s) { return std::isnan(s) ? std::string("unknown") : duration(s); };
   fmt::print("{:<56} {:>5} {:>8} {:>9} {:>6} {:>10}\n", "cell", "ranks", "batch", "finished", "left", "time left");
@@ -255,8 +265,7 @@ int finish(const StudyResult& result) {
       }
   if (wrong > 0)
     print_study(
-        fmt::format("{} run{} failed; the same command runs them again, and an invalid one if its folder is "
-                    "removed",
+        fmt::format("{} run{} failed; the same command runs them again; to repeat an invalid run, remove its folder",
                     wrong, wrong == 1 ? "" : "s"));
   return wrong > 0 ? 1 : 0;
 }

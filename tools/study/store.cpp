@@ -412,7 +412,10 @@ std::string StudyStore::asked_by() {
                      sha256(to_toml(Question{.options = o, .space = question_.space}) + settings()));
 }
 
-void StudyStore::check_ledger() { (void)sound_ledger(); }
+void StudyStore::check_ledger() {
+  const Transaction alone(database_);  // no other process appends meanwhile
+  (void)sound_ledger();
+}
 
 void StudyStore::write_ledger() {
   const auto count = [&] {

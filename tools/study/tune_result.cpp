@@ -82,7 +82,8 @@ const TrialRow* TuneResult::best() const {
 
 std::string TuneResult::about_best() const {
   if (!question.options.key().starts_with("val_"))
-    return "chosen by this value, which is optimistic: with data.validation_split the test set would choose nothing";
+    return "chosen by this value, which is optimistic: use data.validation_split to keep the test set out of the "
+           "choice";
   std::string text = "chosen by this value, which is optimistic; on the test set, which chose nothing:";
   each_line(trial_directory(directory, best()->id) + "/metrics.jsonl", [&](std::string_view line) {
     const Json json = parse_json(line);

@@ -38,7 +38,7 @@ constexpr const char *to_stop = "asked to stop",
                      *locked = "is being written by";  // message of RunLock: the trial's earlier worker still runs
 
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-void worker_say(const std::string& text) { fmt::print(stderr, "tune: {}\n", text); }
+void worker_say(const std::string& text) { fmt::print(stderr, "study: {}\n", text); }
 
 /// Copies the newest checkpoint of a trial, and files that continue with it, to another trial's run directory, unless
 /// that has started.
@@ -174,7 +174,8 @@ class Worker {
   bool tell(const Lease& lease, std::size_t& told) {
     if (question_.study) return true;
     ReportedValues now = read_values(folder_of(lease.trial) + "/metrics.jsonl", options_.key());
-    std::erase_if(now.values, [&](const auto& v) { return v.first <= lease.trial.from_epoch; });
+    std::erase_if(now.values,
+                  [&](const auto& v) { return v.first <= lease.trial.from_epoch || v.first > lease.trial.target; });
     unreported_ = now.unreported;
     if (now.values.size() == told) return true;
     told = now.values.size();
@@ -280,7 +281,9 @@ class Worker {
     if (after.all > before.all)
       outcome.others =
           std::clamp((after.busy - before.busy - (after.own - before.own)) / (after.all - before.all), 0.0, 1.0);
-    if (!command.empty()) outcome.results = results_hash(folder_of(lease.trial));
+    if (options_.launcher == "srun") outcome.others = -1;  // its ranks are not children of this process
+    if (!command.empty() && outcome.why.find(locked) == std::string::npos)
+      outcome.results = results_hash(folder_of(lease.trial));
     if (lost || !store_.end(lease, outcome))
       worker_say(fmt::format("trial {} was taken over by another worker", lease.trial.id));
     else

@@ -65,6 +65,7 @@ struct Trainer::Impl {
     compare_ranks(world.comm(), "trainer", input.program);
     check_fault(options.run.fault, world.size());
     Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses invalid settings
+    if (input.validation) Loader(input.validation, {.batch = options.data.eval_batch, .shard = world, .workers = 0});
     compare_ranks(world.comm(), "data",
                   "train " + description(*input.train) + "test " + description(*input.test) +
                       (input.validation ? "validation " + description(*input.validation) : ""));
@@ -147,15 +148,18 @@ struct Trainer::Impl {
     if (!asked && (input.validation || last.samples == 0 || at.in_epoch())) last = evaluate(input.test);
     if (!asked && input.validation) log.test_end(at, last);
     if (!asked) prediction->finish(mesh, *step, input, log);
-    const BadSamples train = input.train->bad(), test = input.test->bad();
+    const BadSamples train = input.train->bad(), test = input.test->bad(),
+                     held = input.validation ? input.validation->bad() : BadSamples{};
     const bool counts = !clock.simulated() || world.main();  // ranks in virtual time share their data sets
-    TrainerResult result{.test = asked && at.in_epoch() ? Evaluation{} : last,
+    TrainerResult result{.test = asked && (at.in_epoch() || input.validation) ? Evaluation{} : last,
                          .stopped = asked,
                          .steps = at.step,
                          .seconds = seconds(clock.now() - start),
                          .sent = over_ranks(static_cast<double>(StepProbe(*step).bytes_sent())),
-                         .bad_images = all_ranks(counts ? train.count + test.count : 0),
-                         .first_bad = train.count > 0 ? train.first : test.first};
+                         .bad_images = all_ranks(counts ? train.count + held.count + test.count : 0),
+                         .first_bad = train.count > 0  ? train.first
+                                      : held.count > 0 ? held.first
+                                                       : test.first};
     saved = saver.wait();
     if (log.writes()) {
       log.end(asked, at.ended || at.epoch >= options.epochs);
