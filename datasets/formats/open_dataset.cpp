@@ -123,6 +123,8 @@ Dataset open_dataset(const std::string& name, const std::string& split, const Op
   const auto at = std::ranges::find(table, name, &Row::name);
   check(at != std::end(table), "dataset", "there is no '{}'; there are {}", name,
         fmt::join(table | std::views::transform(&Row::name), ", "));
+  check(split == "train" || split == "validation" || split == "test", name,
+        "split is '{}', it must be train, validation or test", split);
   const bool validation = split == "validation";
   check(options.validation_split >= 0 && options.validation_split < 1, "dataset",
         "validation_split is {}, expected in [0, 1)", options.validation_split);

@@ -47,8 +47,8 @@ struct DryRunOptions {
 };
 /// Result of a dry run.
 struct DryRun {
-  /// The given parts with costs, comms, outputs and read_as; other members are unchanged. A kernel
-  /// takes the longer of its operations and its bytes. Forward and each half of backward take at least a nanosecond.
+  /// The given parts with costs, comms, outputs and read_as; other members are unchanged. A kernel takes the
+  /// longer of its operations and its bytes. Forward and each half of backward take at least a nanosecond.
   std::vector<PartInfo> parts;
   DType loss = DType::f32;  ///< type of the loss
 };

@@ -245,6 +245,8 @@ TEST_CASE("a validation split takes samples from the training split, each once, 
   CHECK(pictures.size() == 18);
   CHECK(crops.size() == 12);
   CHECK_ERROR(open_dataset("mnist", "validation"), usage, "validation_split");
+  for (const OpenOptions& o : {OpenOptions{}, OpenOptions{.validation_split = 0.1}})
+    for (const char* name : {"mnist", "synthetic"}) CHECK_ERROR(open_dataset(name, "tset", o), usage, name, "tset");
   CHECK_ERROR(open_dataset("mnist", "train", {.validation_split = 1}), usage, "validation_split", 1);
   CHECK_ERROR(subset(Synthetic({.size = 3}), {0, 3}), usage, "subset", 3);
 }

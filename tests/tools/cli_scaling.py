@@ -251,7 +251,7 @@ class Scaling(cli.Case):
         lines = kept[0].splitlines(keepends=True)[:-2]
         ledger.write_text("".join(lines))
         head.write_text(f"{len(lines)} {json.loads(lines[-1])['hash']}\n")
-        self.assertIn(f"WARNING study.db has {len(lines) + 2} events, ledger.jsonl has {len(lines)} lines", report())
+        self.assertIn(f"WARNING ledger.jsonl has {len(lines)} lines, and study.db has {len(lines) + 2} events", report())
         ledger.write_text(kept[0])
         head.write_text(kept[1])
         data = self.out / "runs/serial/seed_1/data.json"

@@ -49,7 +49,7 @@ int CommandLine::run() {
       if (end != words.end()) study_.words.assign(end + 1, words.end());
       words.erase(end, words.end());
     }
-    std::ranges::replace(words, "-np", "-n");
+    if (!words.empty() && words[0] == "train") std::ranges::replace(words, "-np", "-n");
     words = SettingsArguments::with_values(std::move(words));
     std::ranges::reverse(words);  // the order that CLI11 expects
     app_.parse(std::move(words));

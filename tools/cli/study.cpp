@@ -232,7 +232,7 @@ void add_options(CLI::App& command, StudyCommand& s) {
   command.add_option("--share", s.share, "worker: number of workers that share this host's cores (default: 1)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
-  command.add_option("--slurm", s.slurm, "write DIR/workers.sbatch, a job array of N workers, and submit it")
+  command.add_option("--slurm", s.slurm, "search: write DIR/workers.sbatch, a job array of N workers, and submit it")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
   command.add_flag("--dry_run,--dry-run", s.dry_run,

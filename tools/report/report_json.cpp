@@ -32,11 +32,11 @@ TRIREME_MEMBERS(StudyOptions, ranks, strategies, seeds, strong, weak, scale_lr, 
 TRIREME_MEMBERS(StudyFacts, train_samples, test_samples, input, train_sha256, test_sha256, shared_samples, not_compared,
                 forward_flops, parameters, cores, load)
 TRIREME_MEMBERS(StudyCell, scaling, mesh, ranks, config_hash)
-TRIREME_MEMBERS(CellResult, weak, finished, failed, after_failure, reached)
+TRIREME_MEMBERS(CellResult, weak, finished, failed, after_failure, repeated, others, reached)
 TRIREME_MEMBERS(CellData, batch, local_batch, time, accuracy, best, step, epochs, olympic_time, wait_share, withheld,
                 step_speedup, time_speedup, device_speedup)
-TRIREME_MEMBERS(RunOutcome, seed, run, status, why, attempts, failures, seconds, accuracy, best, step_seconds,
-                samples_per_s, to_target, curve)
+TRIREME_MEMBERS(RunOutcome, seed, run, status, why, attempts, failures, repeats, others, seconds, accuracy, best,
+                step_seconds, samples_per_s, to_target, curve)
 TRIREME_MEMBERS(TuneOptions, algorithm, trials, epochs, min_epochs, eta, seed, ranks, median_stop, startup)
 TRIREME_MEMBERS(Parameter, name, low, high, values)
 TRIREME_MEMBERS(TrialReport, trial, epoch, value)
@@ -216,7 +216,8 @@ Json json_of(std::vector<RunData> runs) {
 
 Json json_of(const StudyData& study) {
   const StudyResult& r = study.result;
-  Json j{{"kind", "study"}, {"path", study.path}, {"synthetic", study.is_synthetic()}, {"warnings", r.faults}};
+  Json j{{"kind", "study"}, {"path", study.path}, {"synthetic", study.is_synthetic()}, {"warnings", r.warnings}};
+  for (const std::string& fault : r.faults) j["warnings"].push_back(fault);
   j["title"] = fmt::format("{} on {}: scaling study", study.setting("model"), study.setting("data.name"));
   j["date"] = study.ledger.empty() ? "" : study.ledger.front().time.substr(0, 10);
   j["reduction"] = study.reduction();

@@ -85,7 +85,8 @@ std::vector<LedgerEntry> open_runs(const std::vector<LedgerEntry>&);
 class LedgerWriter {
  public:
   /// Opens or creates the directory's ledger. An incomplete last line is removed, since it was never reported as
-  /// written. The caller holds the directory's RunLock. Throws Error with the faults if the ledger does not verify.
+  /// written. The caller excludes other writers, by the store's transaction. Throws Error with the faults if the ledger
+  /// does not verify.
   explicit LedgerWriter(const std::string& directory);
   ~LedgerWriter();
   LedgerWriter(const LedgerWriter&) = delete;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -29,7 +30,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int preempted = 85;
-constexpr int most_deaths = 20;  // failures of workers without an evaluation in between
+constexpr int most_deaths = 20;  // failures of workers without an evaluation or a finished trial in between
 
 void print_study(const std::string& text) { fmt::print(stderr, "study: {}\n", text); }
 
@@ -54,7 +55,7 @@ std::string duration(double s) {
   return fmt::format("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60);
 }
 
-/// CellProgress of a scaling study's cell, or of all its cells.
+/// Progress of a scaling study's cell, or of all its cells.
 struct CellProgress {
   int finished = 0, left = 0;
   double seconds_left = 0;  ///< by the cell's mean, else that of all cells; NaN: no run has finished
@@ -118,7 +119,7 @@ std::string line_of(const Question& q, const TrialEvent& e, const std::vector<Tr
     const CellProgress all = total_of(progress_of(q, trials));
     return fmt::format("{} of {}, {}: {} after {:.1f} s{}{}", e.trial, o.trials, q.entry(e.trial, t.point).run,
                        e.status, e.seconds, e.why.empty() ? "" : ": " + e.why,
-                       all.seconds_left > 0 ? "; some " + duration(all.seconds_left) + " are left" : "");
+                       all.seconds_left > 0 ? "; about " + duration(all.seconds_left) + " left" : "");
   }
   std::string value;
   if (!t.scores.empty())
@@ -170,9 +171,11 @@ class Search {
     const int status = worker.job.status();
     if (status == preempted) preempted_ = true;
     if (status == 0 || status == preempted || stopping || !store_.error().empty()) return;
-    const std::size_t reports = store_.reports().size();
-    deaths_ = reports == reports_ ? deaths_ + 1 : 1;
-    reports_ = reports;
+    const auto events = store_.events();
+    const std::size_t progress =
+        store_.reports().size() + static_cast<std::size_t>(std::ranges::count(events, "finished", &TrialEvent::status));
+    deaths_ = progress == progress_ ? deaths_ + 1 : 1;
+    progress_ = progress;
     const std::string why =
         !worker.job.last_words().empty() ? worker.job.last_words() : fmt::format("it ended with status {}", status);
     check(may_pass(status) && deaths_ <= most_deaths, kind_of_status(status).value_or(ErrorKind::internal), "study",
@@ -197,7 +200,7 @@ class Search {
   StudyStore store_;
   int count_, live_ = 0, deaths_ = 0;
   bool preempted_ = false;
-  std::size_t reports_ = 0;
+  std::size_t progress_ = 0;
   std::int64_t told_ = 0;
   std::chrono::steady_clock::time_point last_ = {};
   std::vector<std::unique_ptr<Process>> workers_;
@@ -247,7 +250,7 @@ void print_cells(const std::string& directory, const Question& question, const s
   const CellProgress all = total_of(progress);
   fmt::print("{} runs are left, {}\n", all.left,
              std::isnan(all.seconds_left) ? "the time is unknown until one has finished"
-                                          : "some " + duration(all.seconds_left));
+                                          : "about " + duration(all.seconds_left));
   if (begun) fmt::print("\n{}", table_of(study_result(directory)));
 }
 
@@ -306,7 +309,7 @@ std::string slurm_script(const std::string& directory, const TuneOptions& option
     throw OptionError(fmt::format("--slurm: a batch script cannot name {} or {}; use folder names of plain letters",
                                   directory, program));
   return fmt::format(R"(#!/bin/bash
-# Workers of the study or search in this folder, each a task of a job array. Each takes trials until none is left; more may be
+# Workers of the search in this folder, each a task of a job array. Each takes trials until none is left; more may be
 # added at any time, and one that is killed loses nothing: sbatch --array=1-20 --time=4:00:00 workers.sbatch
 #SBATCH --job-name=study
 #SBATCH --nodes=1

@@ -27,7 +27,8 @@ CREATE TABLE trials(id INTEGER PRIMARY KEY, point TEXT NOT NULL, parent INTEGER 
 CREATE TABLE reports(trial INTEGER NOT NULL REFERENCES trials(id), epoch INTEGER NOT NULL, value REAL NOT NULL,
   time REAL NOT NULL, PRIMARY KEY(trial, epoch)) WITHOUT ROWID;
 CREATE TABLE events(id INTEGER PRIMARY KEY, trial INTEGER NOT NULL REFERENCES trials(id), status TEXT NOT NULL,
-  why TEXT NOT NULL, time REAL NOT NULL, seconds REAL NOT NULL, hash TEXT NOT NULL, others REAL NOT NULL, results TEXT NOT NULL);
+  why TEXT NOT NULL, time REAL NOT NULL, seconds REAL NOT NULL, hash TEXT NOT NULL, others REAL NOT NULL,
+  results TEXT NOT NULL);
 )";
 
 /// Unix time of the last change in a run directory; 0: there is none.
@@ -63,12 +64,12 @@ std::vector<std::string> differences(StudyStore& store, const std::vector<Ledger
   // A ledger line is written after its event, so the last lines of a running study may be missing.
   if (ledger.size() > events.size() || (!under_way && ledger.size() < events.size()))
     found.push_back(
-        fmt::format("{} has {} events, {} has {} lines", store_file, events.size(), ledger_file, ledger.size()));
+        fmt::format("{} has {} lines, and {} has {} events", ledger_file, ledger.size(), store_file, events.size()));
   for (std::size_t i = 0; i < std::min(events.size(), ledger.size()); ++i) {
     const int id = events[i].trial;
     const std::string run = question.entry(id, trials.at(static_cast<std::size_t>(id - 1)).point).run;
     if (ledger[i].run == run && ledger[i].status == events[i].status) continue;
-    found.push_back(fmt::format("line {} of {} is of {}, {}; {} has {}, {}", i + 1, ledger_file, ledger[i].run,
+    found.push_back(fmt::format("{}:{}: it is of {}, {}; {} has {}, {}", ledger_file, i + 1, ledger[i].run,
                                 ledger[i].status, store_file, run, events[i].status));
     break;
   }
@@ -308,6 +309,10 @@ Taken StudyStore::take(const std::string& worker, const std::function<std::strin
     Transaction all(database_);
     if (!error().empty()) return taken;
     release_lost();
+    if (question_.study && Query(database_, "SELECT 1 FROM trials WHERE status = 'running'").next()) {
+      all.commit();
+      return {.kind = Taken::Kind::wait};
+    }
     int id = 0;
     if (Query waits(database_, "SELECT id FROM trials WHERE status = 'waiting' ORDER BY id LIMIT 1"); waits.next())
       id = static_cast<int>(waits.whole(0));

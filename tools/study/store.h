@@ -55,13 +55,13 @@ struct Taken {
   enum class Kind : std::uint8_t { run, wait, done } kind = Kind::done;
   Lease lease = {};
 };
-/// How an attempt ended: at its target; asked to stop; killed from outside; stopped by the search; or failed.
 /// The reason of a failed trial starts with this text if its loss, or another number, was not finite. Such a failure is
 /// a result: the same settings would fail again.
 inline constexpr const char* diverged = "diverged: ";
 /// Likewise of a first attempt that found files in the trial's folder, and was not started.
 inline constexpr const char* planted = "its folder has files of no run of this study";
 
+/// How an attempt ended: at its target; asked to stop; killed from outside; stopped by the search; or failed.
 struct Outcome {
   enum class Kind : std::uint8_t { reached, interrupted, killed, stopped, failed } kind = Kind::failed;
   std::string why = {};
@@ -100,7 +100,8 @@ class StudyStore {
   std::vector<TrialEvent> events(std::int64_t after = 0);
 
   /// The next task: a waiting trial; a trial whose worker has ended or has sent no heartbeat for the lease's time; or a
-  /// suggestion of the search. hash_of: config_hash() of a point, for the ledger.
+  /// suggestion of the search. A scaling study's runs follow each other, however many workers there are. hash_of:
+  /// config_hash() of a point, for the ledger.
   Taken take(const std::string& worker, const std::function<std::string(const Point&)>& hash_of);
   /// These functions return false, and do nothing, if another worker has taken the lease.
   bool beat(const Lease&);

@@ -269,10 +269,20 @@ StudyResult study_result(const std::string& directory) {
     if (c.cell.is_serial() && !std::isnan(c.samples_per_s) && !std::isnan(c.accuracy) &&
         (!best || c.samples_per_s > best->samples_per_s))
       best = &c;
+  for (const CellResult& c : all.cells)
+    for (const RunOutcome& run : c.runs)
+      if (run.repeats > 0 && c.weak == (c.cell.scaling == "weak"))
+        all.warnings.push_back(
+            fmt::format("{} ran again, because its folder was gone; finished before: {}", run.run, run.repeats));
   if (!best) return all;
   all.best_serial = static_cast<std::size_t>(best - all.cells.data());
   for (CellResult& c : all.cells)
-    if (!std::isnan(c.accuracy)) c.speedup = c.samples_per_s / best->samples_per_s;
+    if (!std::isnan(c.accuracy)) {
+      c.speedup = c.samples_per_s / best->samples_per_s;
+      if (c.speedup > c.cell.ranks)
+        all.warnings.push_back(fmt::format("{}: a speed-up of {:.2f} on {} rank{}; was the serial run disturbed?",
+                                           c.cell.name, c.speedup, c.cell.ranks, c.cell.ranks == 1 ? "" : "s"));
+    }
   return all;
 }
 
@@ -340,11 +350,8 @@ std::string table_of(const StudyResult& all) {
       all.totals.finished, all.totals.failed, all.totals.interrupted, all.totals.device_seconds / 3600);
   text += all.ledger_head.empty() ? "\n" : fmt::format("; its last hash {}\n", all.ledger_head);
   if (const std::string others = others_text(all); !others.empty()) text += "load: " + others + "\n";
-  for (const CellResult& c : all.cells)
-    if (c.speedup > c.cell.ranks)
-      text += fmt::format("WARNING {}: a speed-up of {:.2f} on {} ranks; was the serial run disturbed?\n", c.cell.name,
-                          c.speedup, c.cell.ranks);
-  for (const std::string& fault : all.faults) text += "WARNING " + fault + "\n";
+  for (const auto* list : {&all.warnings, &all.faults})
+    for (const std::string& warning : *list) text += "WARNING " + warning + "\n";
   return text;
 }
 

@@ -59,6 +59,7 @@ struct StudyResult {
   LedgerTotals totals = {};
   std::vector<std::string> faults = {};  ///< of the ledger, and of run directories that contradict it
   std::string ledger_head = {};
+  std::vector<std::string> warnings = {};  ///< what a reader should know: runs that were repeated, great speed-ups
   /// Median and largest share of the host's CPU time that others used during finished runs; -1: unknown.
   double others = -1, most_others = -1;
 };
