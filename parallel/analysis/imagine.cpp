@@ -60,7 +60,7 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
   Module model = o.model();
   if (strategy.split.any()) model = split(model, mesh, strategy.split, o.x, !strategy.acts_on_updates());
   Parameters parameters(model);
-  const Chain chain(model, o.loss);
+  const Chain chain(model, o.keeps_outputs ? Loss() : o.loss);
   const Tensor x = o.x.with_batch(context.batch);
   const StepScope scope(std::move(context));
   return dry_run(chain, parameters, chain.parts(parameters), x,

@@ -18,6 +18,7 @@ struct ImagineOptions {
   Tensor x = {};                  ///< one rank's rows of a micro-batch, with whole images; only shape, type and device
                                   ///< matter
   Loss loss = {};                 ///< null: none
+  bool keeps_outputs = false;     ///< whether StepOptions::keep_outputs is given: no predictions stay divided
   Tensor labels = {};             ///< for the loss
 };
 /// Sets the comms, outputs and bytes of the plan's parts, which must be the parts of the whole model. They are taken

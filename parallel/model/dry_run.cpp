@@ -177,8 +177,18 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
       const Shape& whole = x.shard_spec()->global_shape();
       labels = Tensor::zeros(whole.without(whole.rank() - 1), DType::i64, x.device());
     }
+    double of_loss = 0;  // seconds of the loss's backward, which are no part's
     if (p + 1 == chain.size() && o.loss && labels) {
       double nobodys = 0;
+      x = map_fields(x, [&](const Tensor& t) {  // backward gets here behind the loss's own
+        if (!t.requires_grad()) return t;
+        Tensor behind = t.detach();
+        behind.impl()->batch = t.impl()->batch;
+        return record("loss", std::move(behind), {t}, [&](const Tensor& dy, Gradients& g) {
+          of_loss = part.cost.backward_input;
+          g.set_grad(0, dy);
+        });
+      });
       StepContext context = StepContext::current();
       context.ignored = 0;  // as if ignored labels were counted
       const StepScope scope(std::move(context));
@@ -192,6 +202,7 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
     Deferred weights;
     run("backward", ActionKind::backward_input, part.cost.backward_input,
         [&] { backward(roots, seeds, {.defer_weights = &weights, .hooks = false}); });
+    part.cost.backward_input -= of_loss;
     run("backward", ActionKind::backward_weight, part.cost.backward_weight, [&] { weights.run(); });
   }
   return loss;

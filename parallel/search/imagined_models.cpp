@@ -87,7 +87,7 @@ RankModel ImaginedModels::imagine_at(const LayerSplit& split, bool recompute, in
   if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split, x, !strategy.acts_on_updates());
   Parameters parameters(model);
   unwritten.reset();
-  const Chain chain(model, o_.loss);
+  const Chain chain(model, o_.keeps_outputs ? Loss() : o_.loss);
   StepContext context = StepContext::current();
   context.batch.samples = Tensor::zeros({rows}, DType::i64);
   context.batch.global_batch = rows * data;

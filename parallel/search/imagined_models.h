@@ -23,6 +23,7 @@ struct ImaginedModelOptions {
   std::function<std::pair<Tensor, Tensor>(Index rows)> samples;  ///< x and labels; only shapes, types and devices
                                                                  ///< matter
   Loss loss = {};                                                ///< null: none
+  bool keeps_outputs = false;  ///< whether StepOptions::keep_outputs is given: no predictions stay divided
   /// Parses a strategy and applies the run's other settings.
   std::function<Strategy(const std::string&)> strategy = [](const std::string& text) { return parse_strategy(text); };
   DeviceRates rates = {};  ///< of a device of speed 1, for counted costs

@@ -56,6 +56,29 @@ TEST_CASE("costs are counted from shapes, and nothing of the model moves") {
   CHECK(!has_grad(parameters.entries()[0].tensor));
 }
 
+TEST_CASE("costs of the loss are no part's") {
+  Module model = Sequential{Linear(6, 5), relu, Linear(5, 3)};
+  Parameters parameters(model);
+  const Chain chain(model, cross_entropy);
+  const Tensor x = Tensor::empty({4, 6}), labels = Tensor::zeros({4}, DType::i64);
+  const DeviceRates rates{1e9, 1e6};
+  const auto alone = count_costs(chain, parameters, x, rates);
+  StepContext context = StepContext::current();
+  context.batch.samples = Tensor::zeros({4}, DType::i64);
+  context.batch.global_batch = 4;
+  const Tensor in = x.with_batch(context.batch);
+  const StepScope scope(std::move(context));
+  const DryRun run = dry_run(chain, parameters, chain.parts(parameters), in,
+                             {.loss = cross_entropy, .labels = labels, .rates = rates});
+  REQUIRE(run.parts.size() == alone.size());
+  for (std::size_t p = 0; p < alone.size(); ++p) {
+    INFO("part " << p);
+    CHECK(run.parts[p].cost.forward == alone[p].forward);
+    CHECK_THAT(run.parts[p].cost.backward_input, Catch::Matchers::WithinRel(alone[p].backward_input, 1e-9));
+    CHECK_THAT(run.parts[p].cost.backward_weight, Catch::Matchers::WithinRel(alone[p].backward_weight, 1e-9));
+  }
+}
+
 TEST_CASE("a dry run is in the ranges of a step's passes; one rank makes none") {
   std::vector<std::string> places;
   const auto model = [&] {

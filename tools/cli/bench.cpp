@@ -111,11 +111,12 @@ void bench(const TrainerOptions& config, const BenchOptions& options, World& wor
   const bool text = model_row(config.model).text;
   const Amount amount{text ? "tokens" : "images", text ? batch * shape.input[0] : batch};
   Mesh mesh = make_mesh(config, world);
-  Loader loader(data, {.batch = batch,
-                       .shard = RankShare{mesh.index("data"), mesh.size("data")},
-                       .workers = 0,
-                       .dtype = dtype,
-                       .device = device});
+  LoaderOptions from{.batch = batch,
+                     .shard = RankShare{mesh.index("data"), mesh.size("data")},
+                     .workers = 0,
+                     .dtype = dtype,
+                     .device = device};
+  Loader loader(data, from);
   auto iterator = loader.begin();
   if (options.infer) {
     Parameters parameters(model);
@@ -126,9 +127,13 @@ void bench(const TrainerOptions& config, const BenchOptions& options, World& wor
   Step step(model, make_loss(config), make_optimizer(config, 1000), mesh, make_strategy(config, world.size()),
             {.seed = static_cast<std::uint64_t>(config.seed),
              .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
-             .profile = {.example = iterator->x}});
+             .profile = {.example = iterator->x},
+             .keep_outputs = step_options(config).keep_outputs});
+  from.shard = step.shard();  // a parameter server has none
+  Loader own(data, from);
+  auto batch_of_rank = own.begin();
   report(world, step.parameters(), device, dtype, options.steps, amount,
-         [&] { (void)step(iterator->x, iterator->y).item(); });
+         [&] { (void)step(batch_of_rank->x, batch_of_rank->y).item(); });
 }
 
 }  // namespace

@@ -109,6 +109,7 @@ ImaginedModelOptions imagined_options(const TrainerOptions& config, const Descri
                 return std::pair(batch.x, batch.y);
               },
           .loss = make_loss(config),
+          .keeps_outputs = step_options(config).keep_outputs != nullptr,
           .strategy = [of, alone](const std::string& text) { return text == "serial" ? alone : of; },
           .rates = rates};
 }
@@ -220,6 +221,7 @@ void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {
                          {.model = [&] { return make_undrawn_model(config, model.shape, model.device); },
                           .x = model.input(rows),
                           .loss = make_loss(config),
+                          .keeps_outputs = step_options(config).keep_outputs != nullptr,
                           .labels = model.sample(rows).y});
 }
 

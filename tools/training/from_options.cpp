@@ -333,9 +333,12 @@ LoaderOptions loader_options(const TrainerOptions& c, RankShare share, Device de
 }
 
 StepOptions step_options(const TrainerOptions& c) {
+  // Predictions are kept for the accuracy. Those of a language model are large, and its loss may take them divided.
+  const bool keeps = std::ranges::none_of(models(), [&](const ModelRow& m) { return m.name == c.model && m.text; });
   return {.seed = static_cast<std::uint64_t>(c.seed),
           .optimizer = {.clip_norm = c.optim.clip_norm, .decay_biases = c.optim.decay_biases},
-          .loss_scale = c.dtype == "f16" ? c.loss_scale : 0};
+          .loss_scale = c.dtype == "f16" ? c.loss_scale : 0,
+          .keep_outputs = keeps ? whole_output : StepOptions::KeepOutputs()};
 }
 
 int steps_between_flags(Module& model, const Tensor& example) {

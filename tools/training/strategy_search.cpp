@@ -137,6 +137,7 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
                                     },
                                 .samples = [&](Index rows) { return samples(rows); },
                                 .loss = make_loss(settings_),
+                                .keeps_outputs = step_options(settings_).keep_outputs != nullptr,
                                 .strategy = as_told,
                                 .rates = q.cluster.rates()};
   const auto parts = static_cast<std::size_t>(Chain(model_).size());

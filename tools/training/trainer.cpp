@@ -85,7 +85,8 @@ struct Trainer::Impl {
     how.epoch_steps = loader.batches();
     how.profile = {.example = example, .batch = options.data.batch, .partition = found ? found->partition : ""};
     how.flags = {.names = stop.flags(), .every = between_flags};
-    how.keep_outputs = text_of(input.train) ? metrics.keep_nothing() : metrics.keep(input.train->classes());
+    how.keep_outputs =
+        how.keep_outputs && !text_of(input.train) ? metrics.keep(input.train->classes()) : metrics.keep_nothing();
     how.tickets = true;
     if (options_model) how.initialize = how.seed;
     step.emplace(input.model, input.loss ? input.loss : make_loss(options),
