@@ -231,6 +231,7 @@ class Scaling(cli.Case):
         self.refused(run(*self.words(*asked)), "study.toml", "study.db", kind="data")
         (self.out / "study.toml").write_text(question)
         os.remove(self.out / "study.db")
+        self.assertIn("study.db is gone", run("study", "report", self.out).stdout)
         self.refused(run(*self.words(*asked)), "study.db")
 
     def test_results_that_are_changed_later_are_found(self):

@@ -121,7 +121,7 @@ class Tune(cli.Case):
         self.assertEqual(len(self.rows("SELECT * FROM trials")), 4)
         again = self.tune("run", "--out", self.out)   # nothing is left
         self.assertEqual(again.stdout, last.stdout)
-        self.tune("run", "--out", self.out, "--trials", 5)
+        self.assertIn("trials asked for: 4, then 5", self.tune("run", "--out", self.out, "--trials", 5).stdout)
         self.assertEqual(len(self.check()), 15)
 
     def test_workers_of_two_hosts_on_one_search(self):

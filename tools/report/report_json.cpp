@@ -249,6 +249,7 @@ Json json_of(const TuneResult& r) {
   Json j{{"kind", "search"}, {"path", r.directory}, {"synthetic", r.is_synthetic()}, {"warnings", r.faults}};
   j["title"] = "Search of " + told(r.settings, "model");
   if (!r.error.empty()) j["warnings"].push_back(r.error);
+  if (!r.trials_asked.empty()) j["warnings"].push_back("trials asked for: " + r.trials_asked);
   j["settings"] = typed(r.settings);
   j["question"] = o;
   j["question"]["objective"] = o.key();

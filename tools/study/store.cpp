@@ -139,7 +139,14 @@ std::int64_t StudyStore::trials_wanted() {
   return trials;
 }
 
-void StudyStore::want_trials(std::int64_t trials) { set_value("trials", std::to_string(trials)); }
+void StudyStore::want_trials(std::int64_t trials) {
+  if (trials == trials_wanted()) return;
+  const std::string before = trials_asked();
+  set_value("asked", fmt::format("{}, then {}", before.empty() ? value_of("trials") : before, trials));
+  set_value("trials", std::to_string(trials));
+}
+
+std::string StudyStore::trials_asked() { return value_of("asked"); }
 
 std::string StudyStore::error() { return value_of("error"); }
 

@@ -85,6 +85,7 @@ class StudyStore {
   std::string asked_by();
   std::int64_t trials_wanted();
   void want_trials(std::int64_t);
+  std::string trials_asked();  ///< "8, then 12" if the number grew, else empty
   /// Why the search was given up; empty: it was not. The first reason is kept.
   std::string error();
   void give_up(const std::string& why);

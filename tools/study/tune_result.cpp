@@ -110,6 +110,7 @@ TuneResult tune_result(const std::string& directory) {
   r.trials = store.trials();
   r.reports = store.reports();
   r.error = store.error();
+  r.trials_asked = store.trials_asked();
   r.order.resize(r.trials.size());
   std::iota(r.order.begin(), r.order.end(), 0);
   std::ranges::stable_sort(r.order, std::greater(), [&](int i) {
@@ -148,6 +149,7 @@ std::string table_of(const TuneResult& r, int most) {
       r.count(TrialStatus::running) + r.count(TrialStatus::waiting) > 0
           ? fmt::format(", {} go on", r.count(TrialStatus::running) + r.count(TrialStatus::waiting))
           : std::string());
+  if (!r.trials_asked.empty()) out += fmt::format("trials asked for: {}\n", r.trials_asked);
   if (const std::string left = left_out_of_grid(r.question); !left.empty()) out += left + "\n";
   if (const TrialRow* best = r.best()) {
     std::string words;

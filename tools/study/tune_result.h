@@ -17,6 +17,7 @@ struct TuneResult {
   std::vector<int> order = {};  ///< indices into `trials`, best first; trials without a value last
   LedgerTotals totals = {};     ///< of all processes that were started
   std::string ledger_head = {}, error = {};
+  std::string trials_asked = {};         ///< StudyStore::trials_asked()
   std::vector<std::string> faults = {};  ///< of the ledger, and contradictions between ledger, tune.db and trials
 
   const TrialRow* best() const;  ///< null: no trial has reported a value
