@@ -203,6 +203,14 @@ class Tune(cli.Case):
         self.assertEqual([line["kind"] for line in tests], ["test"])
         self.assertIn(f"best: trial {best}, val_top1 {values[best]:.6g}: ", got.stdout)
         self.assertIn(f" test_top1 {tests[0]['test_top1']:.6g}", got.stdout)
+        out = self.dir / "halving"   # a trial that pauses does not use the test set
+        self.tune(*self.words(self.asked(space=grid, algorithm="asha", trials=4, epochs=4, eta=2), train=split, out=out))
+        targets = dict(self.rows("SELECT id, target FROM trials", out))
+        self.assertIn(4, targets.values())
+        self.assertNotEqual({4}, set(targets.values()))
+        for trial, target in targets.items():
+            kinds = [json.loads(line)["kind"] for line in (out / f"trials/{trial:04}/metrics.jsonl").read_text().splitlines()]
+            self.assertEqual(kinds.count("test"), target == 4, trial)
         for objective, train, says in ("test_top1", split, "val_top1"), ("val_top1", training, "data.validation_split"):
             self.refused(run("study", *self.words(self.asked(space=grid, objective=objective), train=train, out=self.dir / "x")), objective, says)
 

@@ -84,14 +84,17 @@ std::string TuneResult::about_best() const {
   if (!question.options.key().starts_with("val_"))
     return "chosen by this value, which is optimistic: use data.validation_split to keep the test set out of the "
            "choice";
-  std::string text = "chosen by this value, which is optimistic; on the test set, which chose nothing:";
+  std::string numbers;
   each_line(trial_directory(directory, best()->id) + "/metrics.jsonl", [&](std::string_view line) {
     const Json json = parse_json(line);
     if (value_or<std::string>(json, "kind", "") != "test") return;
     for (const char* key : {"test_top1", "test_loss", "test_dice", "test_perplexity"})
-      if (json.contains(key) && json[key].is_number()) text += fmt::format(" {} {:.6g}", key, json[key].get<double>());
+      if (json.contains(key) && json[key].is_number())
+        numbers += fmt::format(" {} {:.6g}", key, json[key].get<double>());
   });
-  return text;
+  return "chosen by this value, which is optimistic; " +
+         (numbers.empty() ? "it has not trained all epochs, so the test set was not used"
+                          : "on the test set, which chose nothing:" + numbers);
 }
 
 int TuneResult::count(TrialStatus status) const {

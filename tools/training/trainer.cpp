@@ -146,13 +146,15 @@ struct Trainer::Impl {
       trace.finish(mesh, device, make_dtype(options), directory, log.console());
     if (!in_parts()) step->gather_weights();
     const bool asked = stop.stops(*step);
-    if (!asked && (input.validation || last.samples == 0 || at.in_epoch())) last = evaluate(input.test);
-    if (!asked && input.validation) log.test_end(at, last);
+    // With a validation split the test set is for the end of all epochs, and not for each pause of a search.
+    const bool tests = !asked && (!input.validation || at.ended || at.epoch >= options.epochs);
+    if (tests && (input.validation || last.samples == 0 || at.in_epoch())) last = evaluate(input.test);
+    if (tests && input.validation) log.test_end(at, last);
     if (!asked) prediction->finish(mesh, *step, input, log);
     const BadSamples train = input.train->bad(), test = input.test->bad(),
                      held = input.validation ? input.validation->bad() : BadSamples{};
     const bool counts = !clock.simulated() || world.main();  // ranks in virtual time share their data sets
-    TrainerResult result{.test = asked && (at.in_epoch() || input.validation) ? Evaluation{} : last,
+    TrainerResult result{.test = tests || (!input.validation && !at.in_epoch()) ? last : Evaluation{},
                          .stopped = asked,
                          .steps = at.step,
                          .seconds = seconds(clock.now() - start),

@@ -122,8 +122,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
        -1, many},
       {"data.test_split", &c.data.test_split, "text of one file: share at its end that is only tested on", 0, 1},
       {"data.validation_split", &c.data.validation_split,
-       "share of the training samples that is held out: epochs end with an evaluation on it, the run with one on the "
-       "test set; 0: epochs end with the test set",
+       "share of the training samples that is held out: epochs end with an evaluation on it, the last one also with "
+       "one on the test set; 0: all end with the test set",
        0, 0.99},
       {"data.task", &c.data.task, "phantoms, volumes: segment (a class per voxel) or denoise (the clean volume)", any,
        most, "segment, denoise"},
