@@ -44,14 +44,31 @@ Tensor accumulated(Tensor held, Tensor more) {
   return sum;
 }
 
+Tensor recorded_sum(const Tensor& a, const Tensor& b) {
+  Tensor y = a.detach().clone();
+  add_into(y, b);
+  const auto pass = [](const Tensor& dy, Gradients& g) {
+    g.set_grad(0, dy);
+    g.set_grad(1, dy);
+  };
+  return record("add", std::move(y), {a, b}, Backward{.inputs = pass, .twice = true});
+}
+
 /// One backward: the nodes that its roots reach, the number of contributions that each still waits for, and the
 /// gradients in progress. It lives until its last deferred half has run. Several may run over the same leaves.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   explicit Session(const BackwardOptions& options)
-      : deferred_(options.defer_weights), hooks_(options.hooks), retain_(options.retain_graph) {}
-  /// Computes the gradients of these nodes only and stores them here; leaves keep their own gradients unchanged.
-  void capture(std::map<const Node*, Tensor>& wanted) { captured_ = &wanted; }
+      : deferred_(options.defer_weights),
+        hooks_(options.hooks),
+        retain_(options.retain_graph || options.create_graph),
+        records_(options.create_graph) {}
+  /// Computes the gradients of these nodes only and stores them here; leaves keep their own gradients unchanged. ends:
+  /// no wanted node leads to another one.
+  void capture(std::map<const Node*, Tensor>& wanted, bool ends = false) {
+    captured_ = &wanted;
+    ends_ = ends;
+  }
   void run(std::span<const Tensor> roots, std::span<const Tensor> seeds);
   /// The leaves that the roots were computed from.
   std::vector<std::shared_ptr<Node>> leaves() const {
@@ -89,7 +106,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void fire(int at);
 
   Deferred* deferred_;
-  bool hooks_, retain_;
+  bool hooks_, retain_, records_, ends_ = false;
   std::map<const Node*, Tensor>* captured_ = nullptr;  // null: gradients go to leaves
   std::vector<Entry> entries_;                         // by falling sequence
   std::vector<int> edges_;           // entry index; ~index once given a gradient; none when settled or not wanted
@@ -108,6 +125,22 @@ class Session::Half final : public Gradients {
     if (needs_grad(i)) session_.contribute(take(i), std::move(gradient));
   }
   void run_kept() override { session_.run_kept(); }
+  bool records() const override { return session_.records_; }
+  InputType input(int i) const override {
+    const Node& node = *session_.entries_[static_cast<std::size_t>(edge(i))].node;
+    return {node.shape, node.dtype, node.device};
+  }
+  Tensor result(const Tensor& saved) const override {
+    Tensor y = saved.detach();
+    y.impl()->node = entry_.node;
+    return y;
+  }
+  Tensor zeros_for(int i) const override {
+    const auto& node = session_.entries_[static_cast<std::size_t>(edge(i))].node;
+    Tensor x = Tensor::zeros(node->shape, node->dtype, node->device);
+    x.impl()->node = node;
+    return x;
+  }
 
  private:
   int& edge(int i) const {
@@ -141,14 +174,16 @@ void Session::collect(std::span<const Tensor> roots) {
   } clean{entries_};
   for (const Tensor& root : roots)
     if (root.impl()->node) visit(root.impl()->node);
+  const auto is_end = [&](const Entry& e) { return ends_ && captured_->contains(e.node.get()); };
   for (std::size_t i = 0; i < entries_.size(); ++i)
-    for (std::size_t k = 0; k < entries_[i].node->inputs.size(); ++k)
+    for (std::size_t k = 0; k < entries_[i].node->inputs.size() && !is_end(entries_[i]); ++k)
       if (const auto& input = entries_[i].node->inputs[k]) visit(input);
   std::sort(entries_.begin(), entries_.end(),
             [](const Entry& a, const Entry& b) { return a.node->sequence > b.node->sequence; });
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].node->slot = static_cast<int>(i);
   for (Entry& e : entries_) {
     e.first = static_cast<int>(edges_.size());
+    if (is_end(e)) continue;
     e.edges = static_cast<int>(e.node->inputs.size());
     for (const auto& input : e.node->inputs) {
       edges_.push_back(input ? input->slot : none);
@@ -220,7 +255,7 @@ void Session::process(int at) {
   if (!node.backward.waits) run_kept();
   if (captured_)
     if (const auto at = captured_->find(&node); at != captured_->end()) at->second = e.grad;
-  if (node.leaf) return;
+  if (node.leaf || (ends_ && captured_->contains(&node))) return;
   Backward backward = retain_ ? node.backward : std::exchange(node.backward, {});
   if (!retain_) {
     node.freed = true;
@@ -230,6 +265,12 @@ void Session::process(int at) {
   Tensor dy = std::exchange(e.grad, {});
   if (node.watched && hooks_ && dy) dy = node.watched->see(std::move(dy));
   if (!dy) return run_half(at, {}, dy, true);
+  if (records_) {
+    check(backward.twice, "grad", "create_graph: '{}' has no second derivatives; {}", node.op,
+          "write it out in other ops, or use grad() without create_graph and detach() the result");
+    compute_half(at, backward.inputs, dy);
+    return run_half(at, backward.weights, dy, true);
+  }
   const bool two = backward.weights != nullptr, at_once = deferred_ == nullptr || next_ == entries_.size();
   const bool keep = two && at_once && completes_wait(e);
   if (two && at_once && !keep && backward.inputs && node.device.kind != DeviceKind::cpu) {  // which may do both at once
@@ -319,6 +360,8 @@ void Session::fire(int at) {
 }
 
 Gradients::Target Session::target(int at) {
+  check(!records_, "grad",
+        "create_graph: the backward of an op with Backward::twice asked for a block; use set_grad()");
   Entry& e = entries_[static_cast<std::size_t>(at)];
   const Node& node = *e.node;
   if (node.leaf && !captured_) {
@@ -342,6 +385,10 @@ void Session::contribute(int at, Tensor gradient) {
   check(gradient.shape() == node.shape && gradient.dtype() == node.dtype, "backward",
         "'{}' is {} {}, its gradient {} {}: expected the same type and shape", node.op, node.dtype, node.shape,
         gradient.dtype(), gradient.shape());
+  if (records_) {
+    e.grad = e.grad ? recorded_sum(e.grad, gradient) : std::move(gradient);
+    return;
+  }
   if (!node.leaf || captured_) {
     e.grad = e.grad ? accumulated(std::move(e.grad), std::move(gradient)) : std::move(gradient);
     return;
@@ -377,6 +424,14 @@ Tensor as_gradient(const Tensor& g, std::vector<std::shared_ptr<Node>> inputs) {
   Tensor y = g.detach();
   y.impl()->node = std::move(node);
   return y;
+}
+
+/// t as a result of its own.
+Tensor alias(const Tensor& t) {
+  Tensor y = t.detach();
+  y.impl()->batch = t.impl()->batch;
+  const auto pass = [](const Tensor& dy, Gradients& g) { g.set_grad(0, dy); };
+  return record("alias", std::move(y), {t}, Backward{.inputs = pass, .twice = true});
 }
 
 }  // namespace
@@ -419,8 +474,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   check(options.defer_weights == nullptr, "grad", "defer_weights is set, which is for backward() only: leave it out");
   BackwardOptions quiet = options;
   quiet.hooks = false;
-  const bool recorded = is_grad_recorded(inputs);
-  const NoGrad guard;
+  const bool recorded = !options.create_graph && is_grad_recorded(inputs);
+  const GradMode guard(options.create_graph);
   const auto session = std::make_shared<Session>(quiet);
   session->capture(wanted);
   session->run(outputs, seeds);
@@ -433,8 +488,42 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
     check(gradients.back().defined(), "grad",
           "input {} leads to no output: leave it out, or compute the outputs from it", i);
     if (recorded) gradients.back() = as_gradient(gradients.back(), depends_on);
+    if (options.create_graph && !gradients.back().batch()) {  // rows as the input's
+      gradients.back() = alias(gradients.back());
+      gradients.back().impl()->batch = inputs[i].impl()->batch;
+    }
   }
   return gradients;
+}
+
+std::vector<Tensor> jvp(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                        const std::vector<Tensor>& tangents) {
+  // The gradient is linear in its seeds, and its transpose is the product (github.com/j-towns, "A new trick for
+  // calculating Jacobian vector products", 2017).
+  check(inputs.size() == tangents.size(), "jvp", "got {} inputs and {} tangents, expected one tangent per input",
+        inputs.size(), tangents.size());
+  std::vector<Tensor> seeds;
+  for (const Tensor& y : outputs) {
+    check(y.defined(), "jvp", "an output is undefined");
+    seeds.push_back(Tensor::zeros(y.shape(), y.dtype(), y.device()).require_grad());
+  }
+  return grad(grad(outputs, inputs, seeds, {.create_graph = true}), seeds, tangents, {.create_graph = true});
+}
+
+void detail::give_by_ops(Gradients& g, const Tensor& dy, const std::vector<Tensor>& inputs,
+                         const std::function<Tensor(const std::vector<Tensor>&)>& same) {
+  std::vector<Tensor> own = inputs;
+  std::map<const Node*, Tensor> wanted;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (g.needs_grad(static_cast<int>(i))) wanted[(own[i] = alias(inputs[i])).impl()->node.get()] = {};
+  if (wanted.empty()) return;
+  const auto session = std::make_shared<Session>(BackwardOptions{.hooks = false, .create_graph = true});
+  session->capture(wanted, true);
+  const Tensor y = same(own);
+  session->run({&y, 1}, {&dy, 1});
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (g.needs_grad(static_cast<int>(i)))
+      if (const Tensor& dx = wanted.at(own[i].impl()->node.get())) g.set_grad(static_cast<int>(i), dx);
 }
 void Deferred::run() {
   const NoGrad guard;

@@ -35,6 +35,20 @@ class Gradients {
   virtual void set_grad(int i, Tensor gradient) = 0;
   /// Runs the weights halves that were kept for this op (Backward::waits). Call it while messages travel.
   virtual void run_kept() = 0;
+  /// Whether gradients go on the tape (BackwardOptions::create_graph). A half of an op with Backward::twice then
+  /// computes them by ops and passes them to set_grad().
+  virtual bool records() const = 0;
+  /// The shape, dtype and device of an input that needs a gradient.
+  struct InputType {
+    Shape shape;
+    DType dtype;
+    Device device;
+  };
+  virtual InputType input(int i) const = 0;
+  /// For records(): the op's saved result as a result on the tape.
+  virtual Tensor result(const Tensor& saved) const = 0;
+  /// For records(): zeros of the input's type, on the tape as the input, for formulas that do not read its elements.
+  virtual Tensor zeros_for(int i) const = 0;
 };
 /// Computes input i's gradient by write(target), which overwrites target. Adds through a temporary if necessary.
 template <class F>
@@ -57,6 +71,8 @@ struct Backward {
   /// True: `inputs` sends messages and waits for them, and calls Gradients::run_kept() in between. The op that
   /// completes the gradient of this op's result delays its weights half until that call, or until after this op.
   bool waits = false;
+  /// True: both halves follow Gradients::records(). False: a backward with create_graph refuses the op by name.
+  bool twice = false;
 };
 
 /// Weight halves that backward() deferred, in order.
@@ -76,6 +92,9 @@ struct BackwardOptions {
   Deferred* defer_weights = nullptr;  ///< if set, weight halves are queued there instead of run
   bool hooks = true;                  ///< false: hooks are not called (for a backward inside another one)
   bool retain_graph = false;          ///< keep the tape, so that another backward can use it (PyTorch's retain_graph)
+  /// For grad(): its results are on the tape, so that they can be differentiated again (PyTorch's create_graph). Keeps
+  /// the tape, too.
+  bool create_graph = false;
 };
 /// Backward from several roots at once (such as a pipeline stage's outputs), each with its seed d loss / d root, of the
 /// root's shape and dtype. Throws Error for seeds that do not fit, if no root depends on a leaf with require_grad(),
@@ -85,9 +104,25 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, cons
 /// torch.autograd.grad: the gradients of outputs with respect to inputs (leaves or results), weighted by seeds and
 /// summed over outputs. seeds have the outputs' shapes; without them outputs are single numbers with seed 1. Gradients
 /// of leaves are unchanged, and no hook is called. Throws Error as backward(), and for an input on which no output
-/// depends. The results cannot be differentiated again: detach() them, else a backward through them throws Error.
+/// depends. The results cannot be differentiated again unless create_graph is set: detach() them, else a backward
+/// through them throws Error. create_graph is for f32 and f64, and for ops that compute on whole tensors of this rank:
+/// elementwise ops, products, convolutions, pooling, norms, softmax, attention, losses, and those that move elements.
+/// Others throw Error by name.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& seeds = {}, const BackwardOptions& = {});
+
+/// Jacobian-vector product (torch.autograd.functional.jvp): the derivative of outputs when inputs move along tangents,
+/// which have the inputs' shapes. One tensor per output; recorded as with create_graph. Throws Error as grad() with
+/// create_graph.
+std::vector<Tensor> jvp(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                        const std::vector<Tensor>& tangents);
+
+namespace detail {
+/// For Gradients::records(): gives inputs their gradients by the recorded op `same`, which computes the op's result
+/// from other ops. same(inputs) gets the inputs; those that need a gradient as results of their own.
+void give_by_ops(Gradients& g, const Tensor& dy, const std::vector<Tensor>& inputs,
+                 const std::function<Tensor(const std::vector<Tensor>&)>& same);
+}  // namespace detail
 
 /// Calls hook(gradient) each time a backward has the complete gradient of this result of an op. If the hook returns a
 /// defined tensor, it replaces the gradient (torch.Tensor.register_hook). Throws Error for a tensor that is not on the

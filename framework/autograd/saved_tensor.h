@@ -40,7 +40,7 @@ class SavedTensor {
 class SavedInput {
  public:
   /// x: a defined tensor.
-  explicit SavedInput(const Tensor& x) {
+  explicit SavedInput(const Tensor& x) : node_(x.impl()->node) {
     if (x.impl()->node && x.impl()->node->recompute_output)
       remake_ = x.impl()->node->recompute_output;
     else
@@ -48,8 +48,16 @@ class SavedInput {
   }
   /// The input, bit for bit; recomputed at each call if it was not kept. Throws Error as SavedTensor::get().
   Tensor get() const { return remake_ ? remake_() : x_.get(); }
+  /// get(), on the tape as the input was (Gradients::records()).
+  Tensor recorded() const {
+    if (!remake_) return x_;
+    Tensor x = remake_().detach();
+    x.impl()->node = node_;
+    return x;
+  }
 
  private:
+  std::shared_ptr<detail::Node> node_;
   SavedTensor x_;
   std::function<Tensor()> remake_;
 };

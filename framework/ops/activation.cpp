@@ -1,5 +1,6 @@
 // Unary elementwise ops. A formula (kernels/formulas/pointwise.h) states what its slope reads, and only that is saved.
 #include "framework/ops/ops.h"
+#include "framework/ops/slopes.h"
 #include "framework/ops/unary.h"
 #include "kernels/formulas/pointwise.h"
 
@@ -96,9 +97,10 @@ Tensor scale(const Tensor& x, double factor) {
   Tensor y = ops::part_like(x);
   launch<kernel::Axpby>(y, x, factor, 0.0);
   if (!needs_record("scale", y, {&x})) return y;
-  return record("scale", std::move(y), {x}, factor, [factor](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Axpby>(dx, dy, factor, 0.0); });
-  });
+  return record("scale", std::move(y), {x}, factor, ops::twice([factor](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return g.set_grad(0, scale(dy, factor));
+                  write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Axpby>(dx, dy, factor, 0.0); });
+                }));
 }
 
 }  // namespace trireme

@@ -36,6 +36,7 @@ void give_summed(Gradients& g, int i, const Shape& shape, const Tensor& dy, F&& 
 }
 /// Input i gets dy itself, shared or summed over broadcast axes.
 void pass_on(Gradients& g, int i, const Shape& shape, const Tensor& dy) {
+  if (g.records()) return ops::give_recorded(g, i, [&] { return dy; });
   if (shape == dy.shape()) return g.set_grad(i, dy);
   write_grad(g, i, [&](const Tensor& dx) { ops::sum_to(dx, dy); });
 }
@@ -45,8 +46,14 @@ Tensor pick(const Tensor& a, const Tensor& b) {
   Tensor y = zip<F>(a, b);
   if (!needs_record(F::name, y, {&a, &b})) return y;
   return record(F::name, std::move(y), {a, b},
-                [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
+                ops::twice([a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
                   const auto by = [&](int i, const Tensor& x, const Tensor& other) {
+                    if (g.records())
+                      return ops::give_recorded(g, i, [&] {
+                        const Tensor share = Tensor::like(dy);
+                        ops::zip_into<Share>(share, x, other);
+                        return dy * share;
+                      });
                     give_summed(g, i, x.shape(), dy, [&](const Tensor& dx) {
                       ops::zip_into<Share>(dx, x, other);
                       ops::zip_into<pointwise::Mul>(dx, dx, dy);
@@ -54,7 +61,7 @@ Tensor pick(const Tensor& a, const Tensor& b) {
                   };
                   by(0, a, b);
                   by(1, b, a);
-                });
+                }));
 }
 
 /// A binary elementwise op of operands that ranks divide.
@@ -70,28 +77,36 @@ Tensor add(const Tensor& a, const Tensor& b) {
   if (ops::is_divided({&a, &b})) return on_blocks("add", a, b, add);
   Tensor y = zip<pointwise::Add>(a, b);
   if (!needs_record("add", y, {&a, &b})) return y;
-  return record("add", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
-    pass_on(g, 0, sa, dy);
-    pass_on(g, 1, sb, dy);
-  });
+  return record("add", std::move(y), {a, b},
+                ops::twice([sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
+                  pass_on(g, 0, sa, dy);
+                  pass_on(g, 1, sb, dy);
+                }));
 }
 Tensor sub(const Tensor& a, const Tensor& b) {
   if (ops::is_divided({&a, &b})) return on_blocks("sub", a, b, sub);
   Tensor y = zip<pointwise::Sub>(a, b);
   if (!needs_record("sub", y, {&a, &b})) return y;
-  return record("sub", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
-    pass_on(g, 0, sa, dy);
-    give_summed(g, 1, sb, dy, [&](const Tensor& db) { launch<kernel::Axpby>(db, dy, -1.0, 0.0); });
-  });
+  return record("sub", std::move(y), {a, b},
+                ops::twice([sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
+                  pass_on(g, 0, sa, dy);
+                  if (g.records()) return ops::give_recorded(g, 1, [&] { return -dy; });
+                  give_summed(g, 1, sb, dy, [&](const Tensor& db) { launch<kernel::Axpby>(db, dy, -1.0, 0.0); });
+                }));
 }
 Tensor mul(const Tensor& a, const Tensor& b) {
   if (ops::is_divided({&a, &b})) return on_blocks("mul", a, b, mul);
   Tensor y = zip<pointwise::Mul>(a, b);
   if (!needs_record("mul", y, {&a, &b})) return y;
-  return record("mul", std::move(y), {a, b}, [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
-    give_summed(g, 0, a.shape(), dy, [&](const Tensor& da) { ops::zip_into<pointwise::Mul>(da, dy, b); });
-    give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) { ops::zip_into<pointwise::Mul>(db, dy, a); });
-  });
+  return record("mul", std::move(y), {a, b},
+                ops::twice([a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
+                  if (g.records()) {
+                    ops::give_recorded(g, 0, [&] { return dy * b.get(); });
+                    return ops::give_recorded(g, 1, [&] { return dy * a.get(); });
+                  }
+                  give_summed(g, 0, a.shape(), dy, [&](const Tensor& da) { ops::zip_into<pointwise::Mul>(da, dy, b); });
+                  give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) { ops::zip_into<pointwise::Mul>(db, dy, a); });
+                }));
 }
 Tensor div(const Tensor& a, const Tensor& b) {
   ops::check_same_type("div", a, b);
@@ -103,8 +118,13 @@ Tensor div(const Tensor& a, const Tensor& b) {
   if (!needs_record("div", y, {&a, &b})) return y;
   const Tensor kept = y.detach();
   return record("div", std::move(y), {a, b},
-                [sa = a.shape(), b = SavedTensor(b), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
+                ops::twice([sa = a.shape(), b = SavedTensor(b), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
                   if (!g.needs_grad(0) && !g.needs_grad(1)) return;
+                  if (g.records()) {
+                    const Tensor da = dy / b.get();
+                    ops::give_recorded(g, 1, [&] { return -da * g.result(y); });
+                    return ops::give_recorded(g, 0, [&] { return da; });
+                  }
                   Tensor da = zipped<pointwise::Div>(dy, b);
                   // d(a/b)/db = -y/b
                   give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) {
@@ -113,7 +133,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
                   });
                   if (sa == dy.shape()) return g.set_grad(0, std::move(da));
                   pass_on(g, 0, sa, da);
-                });
+                }));
 }
 Tensor div_scalar(const Tensor& x, double number) {
   if (x && !is_float(x.dtype()))
@@ -127,9 +147,14 @@ Tensor floor_divide(const Tensor& a, const Tensor& b) {
   if (ops::is_divided({&a, &b})) return on_blocks("floor_divide", a, b, floor_divide);
   Tensor y = zip<pointwise::FloorDivide>(a, b);
   if (!needs_record("floor_divide", y, {&a, &b})) return y;
-  return record("floor_divide", std::move(y), {a, b}, [](const Tensor&, Gradients& g) {
-    for (const int i : {0, 1}) write_grad(g, i, [](const Tensor& dx) { launch<kernel::Fill>(dx, 0.0); });
-  });
+  return record("floor_divide", std::move(y), {a, b}, ops::twice([](const Tensor& dy, Gradients& g) {
+                  for (const int i : {0, 1}) {
+                    if (g.records())
+                      ops::give_recorded(g, i, [&] { return dy * 0; });
+                    else
+                      write_grad(g, i, [](const Tensor& dx) { launch<kernel::Fill>(dx, 0.0); });
+                  }
+                }));
 }
 Tensor floor_divide(const Tensor& a, double b) { return floor_divide(a, ops::number_like("floor_divide", a, b)); }
 Tensor remainder(const Tensor& a, const Tensor& b) {
@@ -138,14 +163,17 @@ Tensor remainder(const Tensor& a, const Tensor& b) {
   Tensor y = zip<pointwise::Remainder>(a, b);
   if (!needs_record("remainder", y, {&a, &b})) return y;
   return record("remainder", std::move(y), {a, b},
-                [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
+                ops::twice([a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
                   pass_on(g, 0, a.shape(), dy);
+                  if (g.records())
+                    return ops::give_recorded(g, 1,
+                                              [&] { return -dy * floor_divide(a.get().detach(), b.get().detach()); });
                   give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) {
                     ops::zip_into<pointwise::FloorDivide>(db, a, b);
                     ops::zip_into<pointwise::Mul>(db, db, dy);
                     launch<kernel::Axpby>(db, db, -1.0, 0.0);
                   });
-                });
+                }));
 }
 Tensor remainder(const Tensor& a, double b) { return remainder(a, ops::number_like("remainder", a, b)); }
 Tensor maximum(const Tensor& a, const Tensor& b) {

@@ -86,6 +86,37 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 }
 
 namespace {
+/// Whether attention_by_ops() computes this call.
+bool has_form_by_ops(const ops::AttentionCall& call, const Tensor& x) {
+  return call.args.dropout == 0 && !call.args.alibi && call.args.part == AttentionPart{} && !is_half(x.dtype());
+}
+/// attention() of q, k and v by other ops, with the whole matrix of weights.
+Tensor attention_by_ops(const ops::AttentionCall& call, const std::vector<Tensor>& qkv) {
+  const Shape &sq = qkv[0].shape(), &sk = qkv[1].shape();
+  const Index n = sq[0], heads = sq[2], groups = sk[2], d = sq[3];
+  const auto by_head = [&](const Tensor& t) {  // [N, T, G, D] -> [N, H, T, D]
+    const Index tokens = t.dim(1);
+    const Tensor all = expand(t.reshape({n, tokens, groups, 1, d}), {n, tokens, groups, heads / groups, d});
+    return permute(all.reshape({n, tokens, heads, d}), {0, 2, 1, 3});
+  };
+  const auto counted = [&](Index count, const Shape& shape) {
+    return arange(count).to(qkv[0].device()).reshape(shape);
+  };
+  const Tensor key = counted(sk[1], {1, 1, 1, sk[1]});
+  Tensor query = counted(sq[1], {1, 1, sq[1], 1}) + static_cast<double>(call.args.q_at);
+  if (call.q_starts) query = query + call.q_starts.get().reshape({n, 1, 1, 1});
+  Mask counts = key >= 0;
+  if (call.args.causal) counts = logical_and(counts, key <= query);
+  if (call.args.window > 0) counts = logical_and(counts, query - key < static_cast<double>(call.args.window));
+  if (call.lengths) counts = logical_and(counts, key < call.lengths.get().reshape({n, 1, 1, 1}));
+  if (call.first_keys) counts = logical_and(counts, key >= call.first_keys.get().reshape({n, 1, sq[1], 1}));
+  const Tensor products =
+      matmul(permute(qkv[0], {0, 2, 1, 3}), by_head(qkv[1]), {.transpose_b = true}) * call.args.scale;
+  // A query without keys gets zeros.
+  const Tensor weights = where(counts, softmax(where(counts, products, -1e30)), 0);
+  return permute(matmul(weights, by_head(qkv[2])), {0, 2, 1, 3});
+}
+
 Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
                     const Tensor& q_starts, const Tensor& first_keys, const AttentionPart& part) {
   const char* op = "attention";
@@ -98,21 +129,27 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const Att
   if (!needs_record(op, y, {&q, &k, &v})) return y;
   const Tensor kept = y.detach();
   return record(op, std::move(y), {q, k, v, lengths, q_starts, first_keys}, o,
-                [call, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), y = SavedTensor(kept), stats](
-                    const Tensor& dy, Gradients& g) {
-                  if (!g.needs_grad(0) && !g.needs_grad(1) && !g.needs_grad(2)) return;
-                  const auto room = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype(), t.device()); };
-                  Tensor dq = room(q), dk = room(k), dv = room(v);
-                  if (dy.numel() > 0) {
-                    launch<kernel::AttentionBackward>(dq, dk, dv, dy, y, stats, q, k, v, call.with());
-                  } else {
-                    launch<kernel::Fill>(dk, 0.0);
-                    launch<kernel::Fill>(dv, 0.0);
-                  }
-                  g.set_grad(0, std::move(dq));
-                  g.set_grad(1, std::move(dk));
-                  g.set_grad(2, std::move(dv));
-                });
+                Backward{.inputs =
+                             [call, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), y = SavedTensor(kept),
+                              stats](const Tensor& dy, Gradients& g) {
+                               if (!g.needs_grad(0) && !g.needs_grad(1) && !g.needs_grad(2)) return;
+                               if (g.records())
+                                 return detail::give_by_ops(g, dy, {q, k, v}, std::bind_front(attention_by_ops, call));
+                               const auto room = [](const Tensor& t) {
+                                 return Tensor::empty(t.shape(), t.dtype(), t.device());
+                               };
+                               Tensor dq = room(q), dk = room(k), dv = room(v);
+                               if (dy.numel() > 0) {
+                                 launch<kernel::AttentionBackward>(dq, dk, dv, dy, y, stats, q, k, v, call.with());
+                               } else {
+                                 launch<kernel::Fill>(dk, 0.0);
+                                 launch<kernel::Fill>(dv, 0.0);
+                               }
+                               g.set_grad(0, std::move(dq));
+                               g.set_grad(1, std::move(dk));
+                               g.set_grad(2, std::move(dv));
+                             },
+                         .twice = has_form_by_ops(call, q)});
 }
 
 }  // namespace
@@ -195,12 +232,19 @@ Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const
   if (!needs_record(op, y, {&qkv})) return y;
   const Tensor kept = y.detach();
   return record(op, std::move(y), {qkv, lengths, first_keys}, o,
-                [=, qkv = SavedTensor(qkv), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
-                  write_grad(g, 0, [&](const Tensor& dqkv) {
-                    const Packed x(qkv.get(), heads, kv_heads), dx(dqkv, heads, kv_heads);
-                    launch<kernel::AttentionBackward>(dx.q, dx.k, dx.v, dy, y, stats, x.q, x.k, x.v, call.with());
-                  });
-                });
+                Backward{.inputs =
+                             [=, qkv = SavedTensor(qkv), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
+                               if (g.records())
+                                 return detail::give_by_ops(g, dy, {qkv}, [&](const std::vector<Tensor>& in) {
+                                   return attention_by_ops(call, split(in[0], {heads, kv_heads, kv_heads}, 2));
+                                 });
+                               write_grad(g, 0, [&](const Tensor& dqkv) {
+                                 const Packed x(qkv.get(), heads, kv_heads), dx(dqkv, heads, kv_heads);
+                                 launch<kernel::AttentionBackward>(dx.q, dx.k, dx.v, dy, y, stats, x.q, x.k, x.v,
+                                                                   call.with());
+                               });
+                             },
+                         .twice = has_form_by_ops(call, qkv)});
 }
 }  // namespace
 

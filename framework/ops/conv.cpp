@@ -67,6 +67,42 @@ Tensor divided_conv_transpose(const Tensor& x, const Tensor& w, const Tensor& bi
   return with_late(p, p.put(conv_transpose(in, p[1], p.sum() ? Tensor() : p[2], options, pad)), bias);
 }
 
+ConvOptions unfused(ConvOptions o) {
+  o.relu = false;
+  o.filters = nullptr;
+  return o;
+}
+// The gradients of a convolution, by x and by w, as ops: each is linear in its operands, and their gradients are these
+// functions again.
+Tensor weight_gradient(const Tensor& x, const Tensor& dy, const ConvOptions& o, const Shape& w);
+Tensor input_gradient(const Tensor& dy, const Tensor& w, const ConvOptions& o, const Shape& x) {
+  const char* op = "conv_input_gradient";
+  Tensor dx = Tensor::empty(x, dy.dtype(), dy.device());
+  launch<kernel::ConvBackwardInput>(dx, dy, w, o, false);
+  if (!needs_record(op, dx, {&dy, &w})) return dx;
+  return record(op, std::move(dx), {dy, w},
+                ops::twice([dy = SavedTensor(dy), w = SavedTensor(w), o](const Tensor& ddx, Gradients& g) {
+                  ops::give_recorded(g, 0, [&] { return conv(ddx, w, {}, o); });
+                  ops::give_recorded(g, 1, [&] { return weight_gradient(ddx, dy, o, w.shape()); });
+                }));
+}
+Tensor weight_gradient(const Tensor& x, const Tensor& dy, const ConvOptions& o, const Shape& w) {
+  const char* op = "conv_weight_gradient";
+  Tensor dw = Tensor::empty(w, dy.dtype(), dy.device());
+  if (dy.numel() > 0)
+    launch<kernel::ConvBackwardWeight>(dw, View{}, x, dy, o, false);
+  else
+    launch<kernel::Fill>(dw, 0.0);
+  if (!needs_record(op, dw, {&x, &dy})) return dw;
+  return record(op, std::move(dw), {x, dy},
+                ops::twice([x = SavedTensor(x), dy = SavedTensor(dy), o](const Tensor& ddw, Gradients& g) {
+                  ops::give_recorded(g, 0, [&] { return input_gradient(dy, ddw, o, x.shape()); });
+                  ops::give_recorded(g, 1, [&] { return conv(x, ddw, {}, o); });
+                }));
+}
+/// The sum of dy [..., O] by channel, recorded.
+Tensor bias_gradient(const Tensor& dy) { return dy.reshape(ops::as_rows(dy.shape())); }
+
 }  // namespace
 
 Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o, Tensor residual,
@@ -95,19 +131,28 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
   }
   if (!needs_record("conv", y, {&x, &leaf_w, &leaf_bias})) return y;
 
-  Backward halves{[w = SavedTensor(w), o](const Tensor& dy, Gradients& g) {
-                    if (!g.needs_grad(0)) return;
-                    const Gradients::Target dx = g.grad_buffer(0);
-                    launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, o, dx.accumulate);
-                  },
-                  [kept = SavedInput(x), o](const Tensor& dy, Gradients& g) {
-                    if (!g.needs_grad(1) && !g.needs_grad(2)) return;
-                    const Tensor x = kept.get();
-                    const View rows = ops::shaped(dy, ops::as_rows(dy.shape()));
-                    ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
-                      launch<kernel::ConvBackwardWeight>(dw, db, x, dy, o, accumulate);
-                    });
-                  }};
+  Backward halves{.inputs =
+                      [w = SavedTensor(w), o](const Tensor& dy, Gradients& g) {
+                        if (!g.needs_grad(0)) return;
+                        if (g.records()) return g.set_grad(0, input_gradient(dy, w, unfused(o), g.input(0).shape));
+                        const Gradients::Target dx = g.grad_buffer(0);
+                        launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, o, dx.accumulate);
+                      },
+                  .weights =
+                      [kept = SavedInput(x), o](const Tensor& dy, Gradients& g) {
+                        if (!g.needs_grad(1) && !g.needs_grad(2)) return;
+                        if (g.records()) {
+                          ops::give_recorded(
+                              g, 1, [&] { return weight_gradient(kept.recorded(), dy, unfused(o), g.input(1).shape); });
+                          return ops::give_recorded(g, 2, [&] { return bias_gradient(dy); });
+                        }
+                        const Tensor x = kept.get();
+                        const View rows = ops::shaped(dy, ops::as_rows(dy.shape()));
+                        ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
+                          launch<kernel::ConvBackwardWeight>(dw, db, x, dy, o, accumulate);
+                        });
+                      },
+                  .twice = !is_half(x.dtype())};
   if (!o.relu) return record("conv", std::move(y), {x, leaf_w, leaf_bias}, o, std::move(halves));
   return ops::record_relu(y, record("conv", y.detach(), {x, leaf_w, leaf_bias}, o, std::move(halves)));
 }
@@ -148,22 +193,30 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias
   launch<kernel::ConvBackwardInput>(y, x, w, options, false);
   if (bias && y.numel() > 0) ops::zip_into<pointwise::Add>(y, y, ops::in_type(bias.detach(), y.dtype()));
   if (!needs_record(op, y, {&x, &leaf_w, &leaf_bias})) return y;
-  Backward halves{[w = SavedTensor(w), options](const Tensor& dy, Gradients& g) {
-                    write_grad(g, 0,
-                               [&](const Tensor& dx) { launch<kernel::Conv>(dx, dy, w, View{}, View{}, options); });
-                  },
-                  [x = SavedTensor(x), options](const Tensor& dy, Gradients& g) {
-                    write_grad(g, 2, [&](const Tensor& db) {
-                      if (dy.numel() == 0) return launch<kernel::Fill>(db, 0.0);
-                      ops::sum_to(db, dy.to(db.dtype()));
-                    });
-                    if (!g.needs_grad(1)) return;
-                    const Gradients::Target dw = g.grad_buffer(1);
-                    if (dy.numel() > 0)
-                      launch<kernel::ConvBackwardWeight>(dw.tensor, View{}, dy, x, options, dw.accumulate);
-                    else if (!dw.accumulate)
-                      launch<kernel::Fill>(dw.tensor, 0.0);
-                  }};
+  Backward halves{.inputs =
+                      [w = SavedTensor(w), options](const Tensor& dy, Gradients& g) {
+                        if (g.records()) return ops::give_recorded(g, 0, [&] { return conv(dy, w, {}, options); });
+                        write_grad(g, 0,
+                                   [&](const Tensor& dx) { launch<kernel::Conv>(dx, dy, w, View{}, View{}, options); });
+                      },
+                  .weights =
+                      [x = SavedTensor(x), options](const Tensor& dy, Gradients& g) {
+                        if (g.records()) {
+                          ops::give_recorded(g, 1, [&] { return weight_gradient(dy, x, options, g.input(1).shape); });
+                          return ops::give_recorded(g, 2, [&] { return bias_gradient(dy); });
+                        }
+                        write_grad(g, 2, [&](const Tensor& db) {
+                          if (dy.numel() == 0) return launch<kernel::Fill>(db, 0.0);
+                          ops::sum_to(db, dy.to(db.dtype()));
+                        });
+                        if (!g.needs_grad(1)) return;
+                        const Gradients::Target dw = g.grad_buffer(1);
+                        if (dy.numel() > 0)
+                          launch<kernel::ConvBackwardWeight>(dw.tensor, View{}, dy, x, options, dw.accumulate);
+                        else if (!dw.accumulate)
+                          launch<kernel::Fill>(dw.tensor, 0.0);
+                      },
+                  .twice = !is_half(x.dtype())};
   return record(op, std::move(y), {x, leaf_w, leaf_bias}, std::pair(options, output_pad), std::move(halves));
 }
 

@@ -35,10 +35,15 @@ Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& fi
   Tensor y = Tensor::like(x);
   launch<kernel::Dropout>(y, x, sample, first, p, key);
   if (!needs_record("dropout", y, {&x})) return y;
-  return record("dropout", std::move(y), {x},
-                [sample = SavedTensor(sample), first = SavedTensor(first), p, key](const Tensor& dy, Gradients& g) {
-                  write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Dropout>(dx, dy, sample, first, p, key); });
-                });
+  return record(
+      "dropout", std::move(y), {x},
+      ops::twice([sample = SavedTensor(sample), first = SavedTensor(first), p, key](const Tensor& dy, Gradients& g) {
+        const auto mask = [=](const Tensor& to, const Tensor& from) {
+          launch<kernel::Dropout>(to, from, sample, first, p, key);
+        };
+        if (!g.records()) return write_grad(g, 0, [&](const Tensor& dx) { mask(dx, dy); });
+        g.set_grad(0, ops::linear_map("dropout", dy, g.input(0), mask, mask));
+      }));
 }
 
 namespace {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "framework/ops/ops.h"
+#include "framework/ops/select.h"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme::ops {
@@ -57,16 +59,43 @@ void sum_to(const Tensor& to, const Tensor& from) {
   launch<kernel::Reduce>(shaped(to, shape), from, ReduceKind::sum);
 }
 
+Tensor summed_to(const Tensor& t, const Shape& shape) {
+  if (t.shape() == shape) return t;
+  std::vector<int> axes;
+  const int more = t.rank() - shape.rank();
+  for (int i = 0; i < t.rank(); ++i)
+    if (i < more || (shape[i - more] == 1 && t.dim(i) != 1)) axes.push_back(i);
+  return reduce(t, ReduceKind::sum, axes).reshape(shape);
+}
+Tensor padded(const Tensor& t, int axis, Index begin, const Shape& shape) {
+  Shape before = t.shape(), after = t.shape();
+  for (int i = 0; i < t.rank(); ++i) before[i] = after[i] = 0;
+  before[axis] = begin;
+  after[axis] = shape[axis] - begin - t.dim(axis);
+  return pad(t, before, after, 0.0);
+}
+Tensor linear_map(const char* op, const Tensor& x, const Gradients::InputType& out, LinearMap map,
+                  LinearMap transposed) {
+  Tensor y = Tensor::empty(out.shape, out.dtype, out.device);
+  map(y, x);
+  if (!needs_record(op, y, {&x})) return y;
+  return record(op, std::move(y), {x}, twice([=](const Tensor& dy, Gradients& g) {
+                  if (!g.records()) return write_grad(g, 0, [&](const Tensor& dx) { transposed(dx, dy); });
+                  g.set_grad(0, linear_map(op, dy, g.input(0), transposed, map));
+                }));
+}
+
 Tensor record_relu(Tensor y, const Tensor& before) {
   if (!needs_record("relu", y, {&before})) return y;
-  return record("relu", y, {before}, [y = SavedTensor(y.detach())](const Tensor& dy, Gradients& g) {
-    const auto mask = [&](const Tensor& dx) {
-      launch<kernel::MapBackward<pointwise::Relu>>(dx, dy, View{}, y, pointwise::Relu{});
-    };
-    if (!is_uniquely_owned(dy)) return write_grad(g, 0, mask);
-    mask(dy);
-    g.set_grad(0, dy);
-  });
+  return record("relu", y, {before}, twice([y = SavedTensor(y.detach())](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return g.set_grad(0, dy * (y.get() > 0).to(dy.dtype()));
+                  const auto mask = [&](const Tensor& dx) {
+                    launch<kernel::MapBackward<pointwise::Relu>>(dx, dy, View{}, y, pointwise::Relu{});
+                  };
+                  if (!is_uniquely_owned(dy)) return write_grad(g, 0, mask);
+                  mask(dy);
+                  g.set_grad(0, dy);
+                }));
 }
 
 }  // namespace trireme::ops

@@ -104,6 +104,29 @@ void zip_into(const Tensor& y, const A& a, const B& b) {
 /// to = the sum of from over the axes along which `to` was broadcast.
 void sum_to(const Tensor& to, const Tensor& from);
 
+/// t summed over the axes along which a tensor of that shape was broadcast to t's; recorded.
+Tensor summed_to(const Tensor& t, const Shape& shape);
+/// For Gradients::records(): gives input i the recorded gradient make(), summed over its broadcast axes.
+template <class F>
+void give_recorded(Gradients& g, int i, F&& make) {
+  if (g.needs_grad(i)) g.set_grad(i, summed_to(make(), g.input(i).shape));
+}
+/// A backward of one half that follows Gradients::records(), unless `does` is false.
+template <class F>
+Backward twice(F&& backward, bool does = true) {
+  return {.inputs = BackwardFn(std::forward<F>(backward)), .twice = does};
+}
+/// t as a part from `begin` along an axis, within zeros of that shape; recorded.
+Tensor padded(const Tensor& t, int axis, Index begin, const Shape& shape);
+/// Writes out = a linear function of in, not recorded.
+using LinearMap = std::function<void(const Tensor& out, const Tensor& in)>;
+/// map(x), recorded; transposed: the transpose of map, by which its backward works.
+Tensor linear_map(const char* op, const Tensor& x, const Gradients::InputType& out, LinearMap map,
+                  LinearMap transposed);
+
+/// log_p, which is log_softmax(x) already, recorded as such. x may have other elements (Gradients::zeros_for()).
+Tensor as_log_softmax(const Tensor& log_p, const Tensor& x);
+
 /// Records the ReLU of a fused kernel: y = relu(before) is computed already.
 Tensor record_relu(Tensor y, const Tensor& before);
 

@@ -115,19 +115,29 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   else
     launch<kernel::MatMul>(c, a, b, o);
   if (!needs_record("matmul", c, {&a, &b})) return c;
-  return record("matmul", std::move(c), {a, b}, o,
-                [a = SavedTensor(a), b = SavedTensor(b), ta, tb](const Tensor& dc, Gradients& g) {
-                  // c = op(a) op(b): d op(a) = dc op(b)^T, d op(b) = op(a)^T dc, each transposed back where op
-                  // transposes.
-                  if (ta)
-                    give_product(g, 0, b, dc, tb, true);
-                  else
-                    give_product(g, 0, dc, b, false, !tb);
-                  if (tb)
-                    give_product(g, 1, dc, a, true, ta);
-                  else
-                    give_product(g, 1, a, dc, !ta, false);
-                });
+  return record(
+      "matmul", std::move(c), {a, b}, o,
+      ops::twice([a = SavedTensor(a), b = SavedTensor(b), ta, tb](const Tensor& dc, Gradients& g) {
+        if (g.records()) {
+          const Tensor &x = a, &w = b;
+          ops::give_recorded(g, 0, [&] {
+            return ta ? matmul(w, dc, {.transpose_a = tb, .transpose_b = true}) : matmul(dc, w, {.transpose_b = !tb});
+          });
+          return ops::give_recorded(g, 1, [&] {
+            return tb ? matmul(dc, x, {.transpose_a = true, .transpose_b = ta}) : matmul(x, dc, {.transpose_a = !ta});
+          });
+        }
+        // c = op(a) op(b): d op(a) = dc op(b)^T, d op(b) = op(a)^T dc, each transposed back where op
+        // transposes.
+        if (ta)
+          give_product(g, 0, b, dc, tb, true);
+        else
+          give_product(g, 0, dc, b, false, !tb);
+        if (tb)
+          give_product(g, 1, dc, a, true, ta);
+        else
+          give_product(g, 1, a, dc, !ta, false);
+      }));
 }
 
 namespace {
@@ -157,17 +167,29 @@ Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, 
   launch<kernel::Linear>(ops::shaped(y, out_rows), ops::shaped(x, in_rows), w, bias, relu);
   if (!needs_record("linear", y, {&x, &leaf_w, &leaf_bias})) return y;
 
-  Backward halves{[w = SavedTensor(w), in_rows, out_rows](const Tensor& dy, Gradients& g) {
-                    write_grad(g, 0, [&](const Tensor& dx) {
-                      launch<kernel::LinearBackwardInput>(ops::shaped(dx, in_rows), ops::shaped(dy, out_rows), w);
-                    });
-                  },
-                  [x = SavedTensor(x), in_rows, out_rows](const Tensor& dy, Gradients& g) {
-                    const View rows = ops::shaped(dy, out_rows);
-                    ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
-                      launch<kernel::LinearBackwardWeight>(dw, db, ops::shaped(x, in_rows), rows, accumulate);
-                    });
-                  }};
+  Backward halves{.inputs =
+                      [w = SavedTensor(w), in_rows, out_rows](const Tensor& dy, Gradients& g) {
+                        if (g.records())
+                          return ops::give_recorded(
+                              g, 0, [&] { return matmul(dy.reshape(out_rows), w.get()).reshape(g.input(0).shape); });
+                        write_grad(g, 0, [&](const Tensor& dx) {
+                          launch<kernel::LinearBackwardInput>(ops::shaped(dx, in_rows), ops::shaped(dy, out_rows), w);
+                        });
+                      },
+                  .weights =
+                      [x = SavedTensor(x), in_rows, out_rows](const Tensor& dy, Gradients& g) {
+                        const View rows = ops::shaped(dy, out_rows);
+                        if (g.records()) {
+                          ops::give_recorded(g, 1, [&] {
+                            return matmul(dy.reshape(out_rows), x.get().reshape(in_rows), {.transpose_a = true});
+                          });
+                          return ops::give_recorded(g, 2, [&] { return dy.reshape(out_rows); });
+                        }
+                        ops::give_weight_and_bias(g, 1, 2, rows, [&](const View& dw, const View& db, bool accumulate) {
+                          launch<kernel::LinearBackwardWeight>(dw, db, ops::shaped(x, in_rows), rows, accumulate);
+                        });
+                      },
+                  .twice = !is_half(x.dtype())};
   if (!relu) return record("linear", std::move(y), {x, leaf_w, leaf_bias}, std::move(halves));
   return ops::record_relu(y, record("linear", y.detach(), {x, leaf_w, leaf_bias}, std::move(halves)));
 }

@@ -92,14 +92,26 @@ Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels, const Lab
   launch<kernel::Axpby>(loss, loss, share, 0.0);
   if (!needs_record(op, loss, {&logits})) return loss;
   return record(op, std::move(loss), {logits},
-                [log_p, log_z, labels = SavedTensor(labels), o, share, rows](const Tensor& dy, Gradients& g) {
-                  const Tensor by = Tensor::like(dy);
-                  launch<kernel::Axpby>(by, dy, share, 0.0);
-                  write_grad(g, 0, [&](const Tensor& dx) {
-                    launch<kernel::CrossEntropyBackward>(ops::shaped(dx, rows), ops::shaped(log_p, rows), log_z,
-                                                         ops::shaped(labels, {rows[0]}), by, o);
-                  });
-                });
+                ops::twice(
+                    [log_p, log_z, labels = SavedTensor(labels), o, share, rows](const Tensor& dy, Gradients& g) {
+                      if (g.records())
+                        return ops::give_recorded(g, 0, [&] {
+                          const Tensor label = labels->reshape({rows[0], 1}),
+                                       counted = ne(label, static_cast<double>(o.ignore_index));
+                          const double off = o.label_smoothing / static_cast<double>(rows[1]);
+                          const Tensor p = exp(ops::as_log_softmax(log_p, g.zeros_for(0)).reshape(rows));
+                          const Tensor on = Tensor::full({rows[0], 1}, o.label_smoothing - 1, p.dtype(), p.device());
+                          const Tensor dz = scatter_add(p - off, where(counted, label, 0), on, 1);
+                          return where(counted, dz * (dy * share), 0).reshape(g.input(0).shape);
+                        });
+                      const Tensor by = Tensor::like(dy);
+                      launch<kernel::Axpby>(by, dy, share, 0.0);
+                      write_grad(g, 0, [&](const Tensor& dx) {
+                        launch<kernel::CrossEntropyBackward>(ops::shaped(dx, rows), ops::shaped(log_p, rows), log_z,
+                                                             ops::shaped(labels, {rows[0]}), by, o);
+                      });
+                    },
+                    o.z_loss == 0 && !is_half(logits.dtype())));
 }
 
 /// -log_p at the label times its weight, smoothed towards the weighted sum over classes: one number per row. For a
@@ -317,10 +329,15 @@ Tensor with_loss(const Tensor& x, const Tensor& loss) {
   y.impl()->batch = x.impl()->batch;
   if (!needs_record("with_loss", y, {&x, &loss})) return y;
   return record("with_loss", std::move(y), {x, loss},
-                [scale = StepContext::current().loss_scale](const Tensor& dy, Gradients& g) {
+                ops::twice([scale = StepContext::current().loss_scale](const Tensor& dy, Gradients& g) {
                   if (g.needs_grad(0)) g.set_grad(0, dy);
+                  if (g.records())
+                    return ops::give_recorded(g, 1, [&] {
+                      const auto [shape, type, device] = g.input(1);
+                      return Tensor::full(shape, scale, type, device);
+                    });
                   write_grad(g, 1, [&](const Tensor& dloss) { launch<kernel::Fill>(dloss, scale); });
-                });
+                }));
 }
 
 Tensor batch_mean(const Tensor& each) {

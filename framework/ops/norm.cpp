@@ -128,6 +128,28 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   g.set_grad(2, std::move(dbeta));
 }
 
+/// y gamma + beta, each of which may be undefined.
+Tensor scaled(Tensor y, const Tensor& gamma, const Tensor& beta) {
+  if (gamma) y = y * gamma;
+  return beta ? y + beta : y;
+}
+
+/// For Gradients::records(), on one rank.
+void batch_norm_backward_by_ops(const Kept& k, double eps, const Tensor& dy, Gradients& g) {
+  const Statistics& s = k.statistics;
+  const Tensor dz = k.y ? dy * (k.y.get() > 0).to(dy.dtype()) : dy;
+  ops::give_recorded(g, 3, [&] { return dz; });
+  const Tensor beta = k.beta || !g.needs_grad(2) ? k.beta.get() : g.zeros_for(2);
+  detail::give_by_ops(g, dz, {k.x, k.gamma, beta}, [&](const std::vector<Tensor>& in) {
+    std::vector<int> rows;
+    for (int axis = 0; axis + 1 < in[0].rank(); ++axis) rows.push_back(axis);
+    const Tensor centered = in[0] - (s.count > 0 ? mean(in[0], rows, true) : s.mean);
+    const Tensor rstd = s.count > 0 ? rsqrt(mean(square(centered), rows, true) + eps) : s.rstd;
+    const Tensor y = scaled(centered * rstd, in[1], in[2]);
+    return k.beta ? relu(y) : y;
+  });
+}
+
 /// Of several ranks with the same rows one counts: the others bring no rows, and zeros to sums.
 class CountedOnce final : public NormRanks {
  public:
@@ -205,7 +227,12 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   if (!needs_record(op, y, {&x, &gamma, &beta, &residual})) return y;
   Kept kept{x, gamma, o.relu ? beta : Tensor{}, o.relu && residual ? y.detach() : Tensor{}, s, ranks};
   y = record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
-             [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
+             Backward{.inputs =
+                          [kept = std::move(kept), eps = o.eps](const Tensor& dy, Gradients& g) {
+                            g.records() ? batch_norm_backward_by_ops(kept, eps, dy, g)
+                                        : batch_norm_backward(kept, dy, g);
+                          },
+                      .twice = !ranks && !is_half(x.dtype())});
   // The output can be recomputed by one pass over x, which is saved in any case. (With a residual, the residual would
   // have to be saved, too.) gamma and beta are copied, since ZeRO may release the weights before a late half of
   // backward runs.
@@ -228,6 +255,9 @@ std::pair<Tensor, Tensor> channel_weights(const char* op, const Tensor& x, const
   return {ops::in_type(gamma, type), ops::in_type(beta, type)};
 }
 
+/// beta, on which no gradient depends, if it needs one.
+Tensor needed(const Gradients& g, int beta) { return g.needs_grad(beta) ? g.zeros_for(beta) : Tensor(); }
+
 /// Layer norm, or RMS norm: the same without a mean and beta.
 Tensor row_norm(const char* op, const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, double eps,
                 bool center) {
@@ -247,24 +277,34 @@ Tensor row_norm(const char* op, const Tensor& x, const Tensor& gamma_given, cons
   if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
   return record(
       op, std::move(y), {x, gamma, beta}, eps,
-      Backward{[x = SavedTensor(x), gamma = SavedTensor(gamma), mean, rstd, center](const Tensor& dy, Gradients& g) {
-                 write_grad(g, 0, [&](const Tensor& dx) {
-                   launch<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, gamma, center);
-                 });
-               },
-               [x = SavedTensor(x), mean, rstd](const Tensor& dy, Gradients& g) {
-                 if (!g.needs_grad(1) && !g.needs_grad(2)) return;
-                 Tensor dgamma = Tensor::empty({x.shape()[-1]}, mean.dtype(), mean.device()),
-                        dbeta = Tensor::like(dgamma);
-                 if (dy.numel() > 0) {
-                   launch<kernel::LayerNormBackwardWeight>(dgamma, dbeta, dy, x, mean, rstd, false);
-                 } else {
-                   launch<kernel::Fill>(dgamma, 0.0);
-                   launch<kernel::Fill>(dbeta, 0.0);
-                 }
-                 g.set_grad(1, std::move(dgamma));
-                 g.set_grad(2, std::move(dbeta));
-               }});
+      Backward{.inputs =
+                   [x = SavedTensor(x), gamma = SavedTensor(gamma), mean, rstd, center, eps](const Tensor& dy,
+                                                                                             Gradients& g) {
+                     if (g.records())
+                       return detail::give_by_ops(g, dy, {x, gamma, needed(g, 2)}, [&](const std::vector<Tensor>& in) {
+                         const Tensor row = center ? in[0] - trireme::mean(in[0], {-1}, true) : in[0];
+                         return scaled(row * rsqrt(trireme::mean(square(row), {-1}, true) + eps), in[1], in[2]);
+                       });
+                     write_grad(g, 0, [&](const Tensor& dx) {
+                       launch<kernel::LayerNormBackwardInput>(dx, dy, x, mean, rstd, gamma, center);
+                     });
+                   },
+               .weights =
+                   [x = SavedTensor(x), mean, rstd](const Tensor& dy, Gradients& g) {
+                     if (g.records()) return;  // the first half gives all
+                     if (!g.needs_grad(1) && !g.needs_grad(2)) return;
+                     Tensor dgamma = Tensor::empty({x.shape()[-1]}, mean.dtype(), mean.device()),
+                            dbeta = Tensor::like(dgamma);
+                     if (dy.numel() > 0) {
+                       launch<kernel::LayerNormBackwardWeight>(dgamma, dbeta, dy, x, mean, rstd, false);
+                     } else {
+                       launch<kernel::Fill>(dgamma, 0.0);
+                       launch<kernel::Fill>(dbeta, 0.0);
+                     }
+                     g.set_grad(1, std::move(dgamma));
+                     g.set_grad(2, std::move(dbeta));
+                   },
+               .twice = !is_half(x.dtype())});
 }
 }  // namespace
 
@@ -313,27 +353,55 @@ Tensor group_norm(const Tensor& x, Index groups, const Tensor& gamma_given, cons
   launch<kernel::GroupNorm>(y, mean, rstd, x, gamma, beta, eps);
   if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
   const Tensor sum_dy = Tensor::empty({x.dim(0), x.dim(-1)}, type, x.device()), sum_dy_xhat = Tensor::like(sum_dy);
-  return record(op, std::move(y), {x, gamma, beta}, std::pair(groups, eps),
-                Backward{[=, x = SavedTensor(x), gamma = SavedTensor(gamma)](const Tensor& dy, Gradients& g) {
-                           const auto run = [&](const View& dx) {
-                             launch<kernel::GroupNormBackward>(sum_dy, sum_dy_xhat, dx, dy, x, mean, rstd, gamma);
-                           };
-                           if (!g.needs_grad(0)) return run(View{});
-                           write_grad(g, 0, [&](const Tensor& dx) { run(dx); });
-                         },
-                         [=](const Tensor& dy, Gradients& g) {
-                           const auto over_samples = [&](int i, const Tensor& sums) {
-                             write_grad(g, i, [&](const Tensor& dw) {
-                               if (dy.numel() == 0) return launch<kernel::Fill>(dw, 0.0);
-                               ops::sum_to(dw, sums);
-                             });
-                           };
-                           over_samples(1, sum_dy_xhat);
-                           over_samples(2, sum_dy);
-                         }});
+  return record(
+      op, std::move(y), {x, gamma, beta}, std::pair(groups, eps),
+      Backward{.inputs =
+                   [=, x = SavedTensor(x), gamma = SavedTensor(gamma)](const Tensor& dy, Gradients& g) {
+                     if (g.records())
+                       return detail::give_by_ops(g, dy, {x, gamma, needed(g, 2)}, [&](const std::vector<Tensor>& in) {
+                         const Shape& shape = x.shape();
+                         const Tensor all =
+                             in[0].reshape({shape[0], shape.product(1, shape.rank() - 1), groups, shape[-1] / groups});
+                         const Tensor centered = all - trireme::mean(all, {1, 3}, true);
+                         const Tensor y = centered * rsqrt(trireme::mean(square(centered), {1, 3}, true) + eps);
+                         return scaled(y.reshape(shape), in[1], in[2]);
+                       });
+                     const auto run = [&](const View& dx) {
+                       launch<kernel::GroupNormBackward>(sum_dy, sum_dy_xhat, dx, dy, x, mean, rstd, gamma);
+                     };
+                     if (!g.needs_grad(0)) return run(View{});
+                     write_grad(g, 0, [&](const Tensor& dx) { run(dx); });
+                   },
+               .weights =
+                   [=](const Tensor& dy, Gradients& g) {
+                     if (g.records()) return;
+                     const auto over_samples = [&](int i, const Tensor& sums) {
+                       write_grad(g, i, [&](const Tensor& dw) {
+                         if (dy.numel() == 0) return launch<kernel::Fill>(dw, 0.0);
+                         ops::sum_to(dw, sums);
+                       });
+                     };
+                     over_samples(1, sum_dy_xhat);
+                     over_samples(2, sum_dy);
+                   },
+               .twice = !is_half(x.dtype())});
 }
 
 namespace {
+/// Records y = Forward of x.
+template <class Forward, class Back>
+Tensor record_normalised(Tensor y, const Tensor& x) {
+  const Tensor kept = y.detach();
+  return record(Forward::name, std::move(y), {x}, x.rank() - 1,
+                ops::twice([y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
+                  if (!g.records()) return write_grad(g, 0, [&](const Tensor& dx) { launch<Back>(dx, dy, y); });
+                  const Tensor out = g.result(y);
+                  if constexpr (std::is_same_v<Forward, kernel::Softmax>)
+                    g.set_grad(0, out * (dy - sum(dy * out, {-1}, true)));
+                  else
+                    g.set_grad(0, dy - exp(out) * sum(dy, {-1}, true));
+                }));
+}
 template <class Forward, class Back>
 Tensor normalised(const Tensor& x) {
   ops::check_float(Forward::name, x);
@@ -343,13 +411,13 @@ Tensor normalised(const Tensor& x) {
   Tensor y = Tensor::like(x);
   launch<Forward>(y, x);
   if (!needs_record(Forward::name, y, {&x})) return y;
-  const Tensor kept = y.detach();
-  return record(Forward::name, std::move(y), {x}, x.rank() - 1,
-                [y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
-                  write_grad(g, 0, [&](const Tensor& dx) { launch<Back>(dx, dy, y); });
-                });
+  return record_normalised<Forward, Back>(std::move(y), x);
 }
 }  // namespace
+
+Tensor ops::as_log_softmax(const Tensor& log_p, const Tensor& x) {
+  return record_normalised<kernel::LogSoftmax, kernel::LogSoftmaxBackward>(log_p.detach(), x);
+}
 
 Tensor softmax(const Tensor& x) { return normalised<kernel::Softmax, kernel::SoftmaxBackward>(x); }
 Tensor log_softmax(const Tensor& x) { return normalised<kernel::LogSoftmax, kernel::LogSoftmaxBackward>(x); }

@@ -99,9 +99,14 @@ Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
   Tensor y = Tensor::empty(pool_output_shape(x.shape(), o, "avg_pool"), x.dtype(), x.device());
   launch<kernel::AvgPool>(y, x, o);
   if (!needs_record("avg_pool", y, {&x})) return y;
-  return record("avg_pool", std::move(y), {x}, o, [o](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::AvgPoolBackward>(dx, dy, o); });
-  });
+  return record("avg_pool", std::move(y), {x}, o, ops::twice([o](const Tensor& dy, Gradients& g) {
+                  const auto back = [o](const Tensor& dx, const Tensor& dy) {
+                    launch<kernel::AvgPoolBackward>(dx, dy, o);
+                  };
+                  if (!g.records()) return write_grad(g, 0, [&](const Tensor& dx) { back(dx, dy); });
+                  const auto pool = [o](const Tensor& y, const Tensor& x) { launch<kernel::AvgPool>(y, x, o); };
+                  g.set_grad(0, ops::linear_map("avg_pool", dy, g.input(0), back, pool));
+                }));
 }
 
 Tensor global_avg_pool(const Tensor& x) {

@@ -6,6 +6,7 @@
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
 #include "framework/ops/place.h"
+#include "framework/ops/slopes.h"
 #include "framework/ops/unary.h"
 #include "framework/tensor/batch.h"
 #include "kernels/formulas/pointwise.h"
@@ -30,9 +31,10 @@ Tensor sum(const Tensor& x) {
   else
     launch<kernel::Reduce>(ops::shaped(y, {1}), ops::shaped(x, {x.numel()}), ReduceKind::sum);
   if (!needs_record("sum", y, {&x})) return y;
-  return record("sum", std::move(y), {x}, [](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, 1); });
-  });
+  return record("sum", std::move(y), {x}, ops::twice([](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return g.set_grad(0, expand(dy, g.input(0).shape));
+                  write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, 1); });
+                }));
 }
 namespace {
 /// A mean over only this rank's rows would make the loss depend on the number of ranks.
@@ -114,7 +116,12 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   if (kind == ReduceKind::max) {
     const Tensor kept = y.detach();
     return record("reduce", std::move(y), {x}, kind,
-                  [x = SavedTensor(x), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
+                  ops::twice([x = SavedTensor(x), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
+                    if (g.records()) {
+                      const Tensor share = Tensor::like(x.get());
+                      ops::zip_into<pointwise::MaximumShare>(share, x, y);
+                      return g.set_grad(0, dy / ops::summed_to(share, dy.shape()) * share);
+                    }
                     // All cells with the largest value share equally, as in torch.amax: MaximumShare is 1/2 there (a
                     // tie of x and y), else 0.
                     write_grad(g, 0, [&](const Tensor& dx) {
@@ -124,12 +131,13 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
                       ops::zip_into<pointwise::Div>(each, dy, each);
                       ops::zip_into<pointwise::Mul>(dx, dx, each);
                     });
-                  });
+                  }));
   }
   const double factor = kind == ReduceKind::mean ? 1 / static_cast<double>(per_cell) : 1;
-  return record("reduce", std::move(y), {x}, kind, [factor](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, factor); });
-  });
+  return record("reduce", std::move(y), {x}, kind, ops::twice([factor](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return g.set_grad(0, expand(scale(dy, factor), g.input(0).shape));
+                  write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, factor); });
+                }));
 }
 
 namespace {

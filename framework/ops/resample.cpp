@@ -34,9 +34,14 @@ Tensor resampled(const char* op, const Tensor& x, const Shape& shape, const Resa
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Resample>(y, x, axes);
   if (!needs_record(op, y, {&x})) return y;
-  return record(op, std::move(y), {x}, axes, [axes](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::ResampleBackward>(dx, dy, axes); });
-  });
+  return record(op, std::move(y), {x}, axes, ops::twice([op, axes](const Tensor& dy, Gradients& g) {
+                  const auto back = [axes](const Tensor& dx, const Tensor& dy) {
+                    launch<kernel::ResampleBackward>(dx, dy, axes);
+                  };
+                  if (!g.records()) return write_grad(g, 0, [&](const Tensor& dx) { back(dx, dy); });
+                  const auto there = [axes](const Tensor& y, const Tensor& x) { launch<kernel::Resample>(y, x, axes); };
+                  g.set_grad(0, ops::linear_map(op, dy, g.input(0), back, there));
+                }));
 }
 
 }  // namespace

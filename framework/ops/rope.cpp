@@ -73,9 +73,15 @@ Tensor rope(const Tensor& x, const Tensor& table_given, bool interleaved) {
   launch<kernel::Rope>(y, x, table, interleaved, false);
   if (!needs_record(op, y, {&x})) return y;
   return record(op, std::move(y), {x, table}, interleaved,
-                [table = SavedTensor(table.detach()), interleaved](const Tensor& dy, Gradients& g) {
-                  write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Rope>(dx, dy, table, interleaved, true); });
-                });
+                ops::twice([table = SavedTensor(table.detach()), interleaved](const Tensor& dy, Gradients& g) {
+                  const auto turn = [table, interleaved](bool back) {
+                    return [=](const Tensor& to, const Tensor& from) {
+                      launch<kernel::Rope>(to, from, table, interleaved, back);
+                    };
+                  };
+                  if (!g.records()) return write_grad(g, 0, [&](const Tensor& dx) { turn(true)(dx, dy); });
+                  g.set_grad(0, ops::linear_map("rope", dy, g.input(0), turn(true), turn(false)));
+                }));
 }
 
 }  // namespace trireme

@@ -111,20 +111,25 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   Tensor y = Tensor::empty(shape, a.dtype(), a.device());
   launch<kernel::Where>(y, fitted(condition, shape), fitted(a.detach(), shape), fitted(b.detach(), shape));
   if (!needs_record(op, y, {&a, &b, &condition})) return y;
-  return record(op, std::move(y), {condition, a, b},
-                [condition = SavedTensor(condition), sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
-                  const Tensor zero = Tensor::scalar(0, dy.dtype(), dy.device());
-                  const Tensor chosen = fitted(condition, dy.shape());
-                  const auto give = [&](int i, const Shape& shape, const Tensor& yes, const Tensor& no) {
-                    write_grad(g, i, [&](const Tensor& dx) {
-                      const Tensor full = shape == dy.shape() ? dx : Tensor::like(dy);
-                      launch<kernel::Where>(full, chosen, yes, no);
-                      if (full.id() != dx.id()) ops::sum_to(dx, full);
-                    });
-                  };
-                  give(1, sa, dy, zero);
-                  give(2, sb, zero, dy);
-                });
+  return record(
+      op, std::move(y), {condition, a, b},
+      ops::twice([condition = SavedTensor(condition), sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
+        if (g.records()) {
+          ops::give_recorded(g, 1, [&] { return where(condition.get(), dy, 0); });
+          return ops::give_recorded(g, 2, [&] { return where(condition.get(), 0, dy); });
+        }
+        const Tensor zero = Tensor::scalar(0, dy.dtype(), dy.device());
+        const Tensor chosen = fitted(condition, dy.shape());
+        const auto give = [&](int i, const Shape& shape, const Tensor& yes, const Tensor& no) {
+          write_grad(g, i, [&](const Tensor& dx) {
+            const Tensor full = shape == dy.shape() ? dx : Tensor::like(dy);
+            launch<kernel::Where>(full, chosen, yes, no);
+            if (full.id() != dx.id()) ops::sum_to(dx, full);
+          });
+        };
+        give(1, sa, dy, zero);
+        give(2, sb, zero, dy);
+      }));
 }
 Tensor where(const Tensor& condition, const Tensor& a, double b) {
   return where(condition, a, ops::number_like("where", a, b));
@@ -154,13 +159,19 @@ Tensor gather(const Tensor& x, const Tensor& ids, int axis) {
   Tensor y = Tensor::empty(ids.shape(), x.dtype(), x.device());
   launch<kernel::Gather>(ops::shaped(y, few), ops::shaped(x, all), ops::shaped(ids, few));
   if (!needs_record(op, y, {&x, &ids})) return y;
-  return record(op, std::move(y), {x, ids}, axis, [few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
-    if (!g.needs_grad(0)) return;
-    const Gradients::Target to = g.grad_buffer(0);
-    if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
-    if (dy.numel() > 0)
-      launch<kernel::ScatterAdd>(ops::shaped(to.tensor, all), ops::shaped(dy, few), ops::shaped(ids, few));
-  });
+  return record(
+      op, std::move(y), {x, ids}, axis, ops::twice([few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
+        if (!g.needs_grad(0)) return;
+        if (g.records()) {
+          const Tensor zeros = Tensor::zeros(all, dy.dtype(), dy.device());
+          return g.set_grad(0,
+                            scatter_add(zeros, ids.get().reshape(few), dy.reshape(few), 1).reshape(g.input(0).shape));
+        }
+        const Gradients::Target to = g.grad_buffer(0);
+        if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
+        if (dy.numel() > 0)
+          launch<kernel::ScatterAdd>(ops::shaped(to.tensor, all), ops::shaped(dy, few), ops::shaped(ids, few));
+      }));
 }
 Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int axis) {
   const char* op = "scatter_add";
@@ -183,12 +194,16 @@ Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int
     launch<kernel::ScatterAdd>(ops::shaped(y, all), ops::shaped(source, few), ops::shaped(ids, few));
   if (!needs_record(op, y, {&x, &ids, &source})) return y;
   return record(op, std::move(y), {x, ids, source}, axis,
-                [few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
+                ops::twice([few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
                   g.set_grad(0, dy);
+                  if (g.records())
+                    return ops::give_recorded(g, 2, [&] {
+                      return gather(dy.reshape(all), ids.get().reshape(few), 1).reshape(g.input(2).shape);
+                    });
                   write_grad(g, 2, [&](const Tensor& dx) {
                     launch<kernel::Gather>(ops::shaped(dx, few), ops::shaped(dy, all), ops::shaped(ids, few));
                   });
-                });
+                }));
 }
 
 Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
@@ -266,11 +281,13 @@ Tensor cumsum(const Tensor& given, int axis) {
   Tensor y = Tensor::like(x);
   launch<kernel::Scan>(ops::shaped(y, shape), ops::shaped(x, shape), ScanOptions{});
   if (!needs_record("cumsum", y, {&x})) return y;
-  return record("cumsum", std::move(y), {x}, axis, [shape](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) {
-      launch<kernel::Scan>(ops::shaped(dx, shape), ops::shaped(dy, shape), ScanOptions{.reverse = true});
-    });
-  });
+  return record("cumsum", std::move(y), {x}, axis, ops::twice([shape](const Tensor& dy, Gradients& g) {
+                  if (g.records())
+                    return g.set_grad(0, flip(cumsum(flip(dy.reshape(shape), {1}), 1), {1}).reshape(g.input(0).shape));
+                  write_grad(g, 0, [&](const Tensor& dx) {
+                    launch<kernel::Scan>(ops::shaped(dx, shape), ops::shaped(dy, shape), ScanOptions{.reverse = true});
+                  });
+                }));
 }
 
 namespace {

@@ -43,7 +43,10 @@ Tensor piece_of(const Tensor& x, int axis, const Shape& at, const Shape& shape) 
   copy_box(y, zeros(x.rank()), x, at, shape);
   if (axis == 0) y.impl()->batch = slice_batch(x.impl()->batch, x.dim(0), at[0], at[0] + shape[0]);
   if (!needs_record("split", y, {&x})) return y;
-  return record("split", std::move(y), {x}, at, [at](const Tensor& dy, Gradients& g) { give_box(g, 0, dy, at); });
+  return record("split", std::move(y), {x}, at, ops::twice([at, axis](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return g.set_grad(0, ops::padded(dy, axis, at[axis], g.input(0).shape));
+                  give_box(g, 0, dy, at);
+                }));
 }
 /// x with element place(i), i in [0, count), of its axis at place i.
 template <class F>
@@ -99,14 +102,18 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
   if (!recorded) return y;
   std::vector<Index> sizes;
   for (const Tensor& part : parts) sizes.push_back(part.dim(axis));
-  return record("concat", std::move(y), parts, axis, [sizes, axis](const Tensor& dy, Gradients& g) {
-    Shape from = zeros(dy.rank());
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      write_grad(g, static_cast<int>(i),
-                 [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, from, dx.shape()); });
-      from[axis] += sizes[i];
-    }
-  });
+  return record("concat", std::move(y), parts, axis, ops::twice([sizes, axis](const Tensor& dy, Gradients& g) {
+                  Shape from = zeros(dy.rank());
+                  for (std::size_t i = 0; i < sizes.size(); ++i) {
+                    if (g.records())
+                      ops::give_recorded(g, static_cast<int>(i),
+                                         [&] { return slice(dy, axis, from[axis], from[axis] + sizes[i]); });
+                    else
+                      write_grad(g, static_cast<int>(i),
+                                 [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, from, dx.shape()); });
+                    from[axis] += sizes[i];
+                  }
+                }));
 }
 
 namespace {
@@ -258,12 +265,13 @@ Tensor expand(const Tensor& x, const Shape& shape) {
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Expand>(y, x);
   if (!needs_record("expand", y, {&x})) return y;
-  return record("expand", std::move(y), {x}, shape, [](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) {
-      if (dy.numel() == 0) return launch<kernel::Fill>(dx, 0.0);
-      ops::sum_to(dx, dy);
-    });
-  });
+  return record("expand", std::move(y), {x}, shape, ops::twice([](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return ops::give_recorded(g, 0, [&] { return dy; });
+                  write_grad(g, 0, [&](const Tensor& dx) {
+                    if (dy.numel() == 0) return launch<kernel::Fill>(dx, 0.0);
+                    ops::sum_to(dx, dy);
+                  });
+                }));
 }
 
 Tensor transpose(const Tensor& x, int a, int b) {
@@ -295,9 +303,16 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, double value) 
   Tensor y = Tensor::full(shape, value, x.dtype(), x.device());
   copy_box(y, begin, x, zeros(x.rank()), x.shape());
   if (!needs_record("pad", y, {&x})) return y;
-  return record("pad", std::move(y), {x}, std::pair(begin, value), [begin](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, begin, dx.shape()); });
-  });
+  return record("pad", std::move(y), {x}, std::pair(begin, value), ops::twice([begin](const Tensor& dy, Gradients& g) {
+                  if (g.records()) {
+                    Tensor dx = dy;
+                    const Shape shape = g.input(0).shape;
+                    for (int i = 0; i < shape.rank(); ++i)
+                      if (dx.dim(i) != shape[i]) dx = slice(dx, i, begin[i], begin[i] + shape[i]);
+                    return g.set_grad(0, dx);
+                  }
+                  write_grad(g, 0, [&](const Tensor& dx) { copy_box(dx, zeros(dy.rank()), dy, begin, dx.shape()); });
+                }));
 }
 
 Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode mode) {
@@ -375,14 +390,20 @@ Tensor take_as(const Tensor& x, const Tensor& ids, int axis, DType type) {
   launch<kernel::Take>(ops::shaped(y, few), ops::shaped(x, all), ids);
   if (axis == 0) y.impl()->batch = take_batch(x.impl()->batch, x.dim(0), ids);
   if (!needs_record("take", y, {&x, &ids})) return y;
-  return record("take", std::move(y), {x, ids}, axis,
-                [few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
-                  if (!g.needs_grad(0)) return;
-                  const Gradients::Target to = g.grad_buffer(0);
-                  if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
-                  if (dy.numel() > 0)
-                    launch<kernel::TakeBackward>(ops::shaped(to.tensor, all), ops::shaped(dy, few), ids);
-                });
+  return record(
+      "take", std::move(y), {x, ids}, axis,
+      ops::twice([few, all, ids = SavedTensor(ids)](const Tensor& dy, Gradients& g) {
+        if (!g.needs_grad(0)) return;
+        if (g.records()) {
+          const auto [shape, type, device] = g.input(0);
+          const Tensor places = expand(ids.get().reshape({1, few[1], 1}), few);
+          return g.set_grad(
+              0, scatter_add(Tensor::zeros(all, type, device), places, dy.to(type).reshape(few), 1).reshape(shape));
+        }
+        const Gradients::Target to = g.grad_buffer(0);
+        if (!to.accumulate) launch<kernel::Fill>(to.tensor, 0.0);
+        if (dy.numel() > 0) launch<kernel::TakeBackward>(ops::shaped(to.tensor, all), ops::shaped(dy, few), ids);
+      }));
 }
 }  // namespace
 
@@ -473,9 +494,10 @@ Tensor permute(const Tensor& x, const Shape& order) {
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Permute>(y, x, order);
   if (!needs_record("permute", y, {&x})) return y;
-  return record("permute", std::move(y), {x}, order, [back](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(dx, dy, back); });
-  });
+  return record("permute", std::move(y), {x}, order, ops::twice([back](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return g.set_grad(0, permute(dy, back));
+                  write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(dx, dy, back); });
+                }));
 }
 
 Tensor flatten(const Tensor& x) {
@@ -496,10 +518,12 @@ Tensor flatten(const Tensor& x) {
   Tensor y = Tensor::empty({n, c * cells}, x.dtype(), x.device());
   launch<kernel::Permute>(ops::shaped(y, there), ops::shaped(x, here), order);
   if (!needs_record("flatten", y, {&x})) return y;
-  return record("flatten", std::move(y), {x}, [here, there, order](const Tensor& dy, Gradients& g) {
-    write_grad(
-        g, 0, [&](const Tensor& dx) { launch<kernel::Permute>(ops::shaped(dx, here), ops::shaped(dy, there), order); });
-  });
+  return record("flatten", std::move(y), {x}, ops::twice([here, there, order](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return g.set_grad(0, permute(dy.reshape(there), order).reshape(g.input(0).shape));
+                  write_grad(g, 0, [&](const Tensor& dx) {
+                    launch<kernel::Permute>(ops::shaped(dx, here), ops::shaped(dy, there), order);
+                  });
+                }));
 }
 
 }  // namespace trireme

@@ -154,9 +154,9 @@ Tensor Tensor::reshape(const Shape& wanted) const {
   Tensor y = shape_as(from, shape);
   if (shape == from.shape) y.impl_->shard_spec = from.shard_spec;
   if (!needs_record("reshape", y, {this})) return y;
-  return record("reshape", std::move(y), {*this}, [before = from.shape](const Tensor& dy, Gradients& g) {
-    if (g.needs_grad(0)) g.set_grad(0, dy.reshape(before));
-  });
+  return record("reshape", std::move(y), {*this}, ops::twice([before = from.shape](const Tensor& dy, Gradients& g) {
+                  if (g.needs_grad(0)) g.set_grad(0, dy.reshape(before));
+                }));
 }
 Tensor Tensor::with(const std::string& name, const Tensor& other) const {
   check(defined() && other.defined(), "with", "a tensor is undefined: '{}' or the one that it is to stand beside",
@@ -175,9 +175,10 @@ Tensor Tensor::to(DType type) const {
   y.impl_->shard_spec = impl_->shard_spec;
   launch<kernel::Cast>(y, *this);
   if (!needs_record("to", y, {this})) return y;
-  return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Cast>(dx, dy); });
-  });
+  return record("to", std::move(y), {*this}, ops::twice([](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return g.set_grad(0, dy.to(g.input(0).dtype));
+                  write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Cast>(dx, dy); });
+                }));
 }
 Tensor Tensor::to(Device target) const {
   if (target == device()) return *this;
@@ -186,9 +187,10 @@ Tensor Tensor::to(Device target) const {
   copy_unnoted(y, *this);
   if (impl_->fields) y.impl_->fields = detail::each_field(*impl_, [&](const Tensor& t) { return t.to(target); });
   if (!needs_record("to", y, {this})) return y;
-  return record("to", std::move(y), {*this}, [](const Tensor& dy, Gradients& g) {
-    write_grad(g, 0, [&](const Tensor& dx) { copy_unnoted(dx, dy); });
-  });
+  return record("to", std::move(y), {*this}, ops::twice([](const Tensor& dy, Gradients& g) {
+                  if (g.records()) return g.set_grad(0, dy.to(g.input(0).device));
+                  write_grad(g, 0, [&](const Tensor& dx) { copy_unnoted(dx, dy); });
+                }));
 }
 Tensor Tensor::rows(Index begin, Index end) const {
   if (shard_spec() && rank() > 0) {
@@ -202,15 +204,16 @@ Tensor Tensor::rows(Index begin, Index end) const {
         detail::each_field(*impl_, [&](const Tensor& t) { return has_rows_of(t, *impl_) ? t.rows(begin, end) : t; });
   if (needs_record("rows", y, {this})) {
     const Shape range{begin, end};
-    y = record("rows", std::move(y), {*this}, range, [begin, end](const Tensor& dy, Gradients& g) {
-      if (!g.needs_grad(0)) return;
-      const Gradients::Target dx = g.grad_buffer(0);
-      const Tensor mine = dx.tensor.view_rows(begin, end);
-      if (dx.accumulate) return add_into(mine, dy);
-      launch<kernel::Fill>(dx.tensor.view_rows(0, begin), 0.0);
-      launch<kernel::Fill>(dx.tensor.view_rows(end, dx.tensor.dim(0)), 0.0);
-      copy_unnoted(mine, dy);
-    });
+    y = record("rows", std::move(y), {*this}, range, ops::twice([begin, end](const Tensor& dy, Gradients& g) {
+                 if (!g.needs_grad(0)) return;
+                 if (g.records()) return g.set_grad(0, ops::padded(dy, 0, begin, g.input(0).shape));
+                 const Gradients::Target dx = g.grad_buffer(0);
+                 const Tensor mine = dx.tensor.view_rows(begin, end);
+                 if (dx.accumulate) return add_into(mine, dy);
+                 launch<kernel::Fill>(dx.tensor.view_rows(0, begin), 0.0);
+                 launch<kernel::Fill>(dx.tensor.view_rows(end, dx.tensor.dim(0)), 0.0);
+                 copy_unnoted(mine, dy);
+               }));
   }
   y.impl_->batch = batch;
   return y;

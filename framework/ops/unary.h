@@ -7,6 +7,21 @@
 
 namespace trireme::ops {
 
+/// Whether the formula's second derivative is 0 wherever it exists (F::linear_pieces).
+template <class F>
+constexpr bool has_linear_pieces() {
+  if constexpr (requires { F::linear_pieces; })
+    return F::linear_pieces;
+  else
+    return false;
+}
+/// Whether recorded_slope(f, x, y) gives the formula's slope by ops, as in framework/ops/slopes.h. Undefined is what
+/// the slope does not read.
+template <class F>
+concept HasRecordedSlope = requires(const F& f, const Tensor& x, const Tensor& y) {
+  recorded_slope(f, x, y);
+};
+
 /// The backward of a unary formula, with the tensors that its slope reads.
 template <class F>
 struct UnaryBackward {
@@ -17,9 +32,21 @@ struct UnaryBackward {
   /// dx = dy f'(x), written to dy's block if no other handle holds it.
   void operator()(const Tensor& dy, Gradients& g) const {
     using Slope = kernel::MapBackward<F>;
+    if (g.records()) return g.set_grad(0, recorded(dy, g));
     if (!is_uniquely_owned(dy)) return write_grad(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y, f); });
     launch<Slope>(dy, dy, x, y, f);
     g.set_grad(0, dy);
+  }
+
+ private:
+  Tensor recorded(const Tensor& dy, Gradients& g) const {
+    if constexpr (HasRecordedSlope<F>) {
+      return dy * recorded_slope(f, x.get(), y ? g.result(y) : Tensor());
+    } else {  // has_linear_pieces()
+      Tensor slope = Tensor::full(dy.shape(), 1, dy.dtype(), dy.device());
+      launch<kernel::MapBackward<F>>(slope, slope, x, y, f);
+      return dy * slope;
+    }
   }
 };
 
@@ -35,7 +62,8 @@ Tensor unary(const Tensor& x, const F& f = {}) {
   // Built here for speed: a move directly after the stores of the handles above would wait for them.
   std::vector<Tensor> inputs{x};
   return record(F::name, std::move(y), std::move(inputs), f,
-                UnaryBackward<F>{SavedTensor(std::move(keep_x)), SavedTensor(std::move(keep_y)), f});
+                Backward{.inputs = UnaryBackward<F>{SavedTensor(std::move(keep_x)), SavedTensor(std::move(keep_y)), f},
+                         .twice = HasRecordedSlope<F> || has_linear_pieces<F>()});
 }
 
 }  // namespace trireme::ops

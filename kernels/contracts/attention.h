@@ -47,6 +47,7 @@ struct AttentionPart {
       keys = {};          ///< indices of the keys
   Index all_queries = 0,  ///< of a sample, for dropout masks alone
       all_keys = 0;       ///< of a sample, for dropout masks alone
+  bool operator==(const AttentionPart&) const = default;  ///< member by member
 };
 
 /// Arguments of attention other than the operands. Query i of sample n has position q_at + part.queries.at(i) +

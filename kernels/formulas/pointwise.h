@@ -14,6 +14,7 @@ namespace trireme::pointwise {
 struct Relu {
   static constexpr char name[] = "relu", backward_name[] = "relu_backward";
   static constexpr bool needs_x = false, needs_y = true;
+  static constexpr bool linear_pieces = true;
   static constexpr auto value(auto x) { return x <= 0 ? 0 : x; }
   static constexpr auto slope(auto, auto y) { return y <= 0 ? decltype(y)(0) : 1; }
 };
@@ -21,6 +22,7 @@ struct Relu {
 struct LeakyRelu {
   static constexpr char name[] = "leaky_relu", backward_name[] = "leaky_relu_backward";
   static constexpr bool needs_x = false, needs_y = true;
+  static constexpr bool linear_pieces = true;
   double negative_slope = 0.01;
   template <class T>
   constexpr T value(T x) const {
@@ -80,6 +82,7 @@ struct Silu {
 struct Hardtanh {
   static constexpr char name[] = "hardtanh", backward_name[] = "hardtanh_backward";
   static constexpr bool needs_x = true, needs_y = false;
+  static constexpr bool linear_pieces = true;
   double low = -1, high = 1;
   template <class T>
   constexpr T value(T x) const {
@@ -94,6 +97,7 @@ struct Hardtanh {
 struct Clamp {
   static constexpr char name[] = "clamp", backward_name[] = "clamp_backward";
   static constexpr bool needs_x = true, needs_y = false;
+  static constexpr bool linear_pieces = true;
   double low, high;
   constexpr auto value(auto x) const { return Hardtanh{low, high}.value(x); }
   template <class T>
@@ -105,6 +109,7 @@ struct Clamp {
 struct Hardsigmoid {
   static constexpr char name[] = "hardsigmoid", backward_name[] = "hardsigmoid_backward";
   static constexpr bool needs_x = true, needs_y = false;
+  static constexpr bool linear_pieces = true;
   static constexpr auto value(auto x) { return Hardtanh{0, 6}.value(x + 3) / 6; }
   static constexpr auto slope(auto x, auto) { return x > -3 && x < 3 ? decltype(x)(1) / 6 : 0; }
 };
@@ -217,6 +222,7 @@ struct Pow {
 struct Floor {
   static constexpr char name[] = "floor", backward_name[] = "floor_backward";
   static constexpr bool needs_x = false, needs_y = false;
+  static constexpr bool linear_pieces = true;
   static constexpr auto value(auto x) { return math::floor(x); }
   static constexpr auto slope(auto x, auto) { return decltype(x)(0); }
 };
@@ -224,6 +230,7 @@ struct Floor {
 struct Ceil {
   static constexpr char name[] = "ceil", backward_name[] = "ceil_backward";
   static constexpr bool needs_x = false, needs_y = false;
+  static constexpr bool linear_pieces = true;
   static constexpr auto value(auto x) { return math::ceil(x); }
   static constexpr auto slope(auto x, auto) { return decltype(x)(0); }
 };
@@ -231,6 +238,7 @@ struct Ceil {
 struct Round {
   static constexpr char name[] = "round", backward_name[] = "round_backward";
   static constexpr bool needs_x = false, needs_y = false;
+  static constexpr bool linear_pieces = true;
   static constexpr auto value(auto x) { return math::round(x); }
   static constexpr auto slope(auto x, auto) { return decltype(x)(0); }
 };
@@ -238,6 +246,7 @@ struct Round {
 struct Sign {
   static constexpr char name[] = "sign", backward_name[] = "sign_backward";
   static constexpr bool needs_x = false, needs_y = false;
+  static constexpr bool linear_pieces = true;
   static constexpr auto value(auto x) { return decltype(x)(x > 0 ? 1 : x < 0 ? -1 : 0); }
   static constexpr auto slope(auto x, auto) { return decltype(x)(0); }
 };
@@ -308,6 +317,7 @@ struct Square {
 struct Abs {
   static constexpr char name[] = "abs", backward_name[] = "abs_backward";
   static constexpr bool needs_x = true, needs_y = false;
+  static constexpr bool linear_pieces = true;
   static constexpr auto value(auto x) { return math::abs(x); }
   static constexpr auto slope(auto x, auto) { return decltype(x)(x > 0 ? 1 : x < 0 ? -1 : 0); }
 };
@@ -315,6 +325,7 @@ struct Abs {
 struct Neg {
   static constexpr char name[] = "neg", backward_name[] = "neg_backward";
   static constexpr bool needs_x = false, needs_y = false;
+  static constexpr bool linear_pieces = true;
   static constexpr auto value(auto x) { return -x; }
   static constexpr auto slope(auto x, auto) { return decltype(x)(-1); }
 };
@@ -322,6 +333,7 @@ struct Neg {
 struct AddScalar {
   static constexpr char name[] = "add_scalar", backward_name[] = "add_scalar_backward";
   static constexpr bool needs_x = false, needs_y = false;
+  static constexpr bool linear_pieces = true;
   double number = 0;
   template <class T>
   constexpr T value(T x) const {

@@ -114,6 +114,90 @@ TEST_CASE("a graph that is retained gives the same gradients again, and grad() g
   }
 }
 
+TEST_CASE("create_graph: the same gradients, and second derivatives as central differences have them; or refused by name") {
+  std::set<std::string> refused;
+  int passed = 0;
+  for (const Case& c : cases()) {
+    const CaseOutcome expected = outcome(c, DType::f64);
+    if (!expected.differentiable) continue;
+    INFO(c.name);
+    // The gradients of sum(dy * y) at the case's inputs, moved by `by` times a direction.
+    std::vector<Values> along;
+    const auto gradients = [&](double by, bool again, std::vector<Values>* product) -> std::vector<Values> {
+      Inputs x = draw(c, DType::f64), wanted;
+      for (std::size_t k = 0; k < x.size(); ++k) {
+        if (!c.inputs[k].grad) continue;
+        if (by == 0 && along.size() <= wanted.size())
+          along.push_back(seed_for(x[k]).to_vector());
+        for (Index i = 0; by != 0 && i < x[k].numel(); ++i)
+          x[k].data<double>()[i] += by * along[wanted.size()][static_cast<std::size_t>(i)];
+        wanted.push_back(x[k].require_grad());
+      }
+      const StepScope scope(a_pass(rows_of(c)));
+      const Tensor y = c.op(x);
+      const std::vector<Tensor> first = grad({y}, wanted, {seed_for(y)}, {.retain_graph = true, .create_graph = again});
+      std::vector<Values> numbers;
+      for (const Tensor& g : first) numbers.push_back(g.to_vector());
+      if (!product) return numbers;
+      // The product of the second derivatives with the direction: the gradient of <first, direction>.
+      std::vector<Tensor> roots, seeds, leaves;
+      for (std::size_t k = 0; k < first.size(); ++k) {
+        if (!first[k].requires_grad()) continue;
+        roots.push_back(first[k]);
+        seeds.push_back(Tensor::of(along[k], first[k].shape(), DType::f64));
+      }
+      for (const Tensor& leaf : wanted) leaf.clear_grad();
+      if (!roots.empty()) backward(roots, seeds);
+      for (const Tensor& leaf : wanted)
+        product->push_back(has_grad(leaf) ? leaf.grad().to_vector() : Values(static_cast<std::size_t>(leaf.numel())));
+      return numbers;
+    };
+    std::vector<Values> product, plain;
+    try {
+      plain = gradients(0, false, nullptr);
+    } catch (const Error& e) {
+      CHECK(std::string(e.what()).find("leads to no output") != std::string::npos);
+      continue;
+    }
+    try {
+      const std::vector<Values> recorded = gradients(0, true, &product);
+      for (std::size_t k = 0; k < plain.size(); ++k) {
+        INFO("input " << k);
+        CHECK(relative(recorded[k], plain[k]) < 1e-12);
+      }
+    } catch (const Error& e) {
+      INFO(e.what());
+      CHECK(std::string(e.what()).find("has no second derivatives") != std::string::npos);
+      refused.insert(c.name);
+      continue;
+    }
+    const double step = 1e-5;
+    const std::vector<Values> more = gradients(step, false, nullptr), less = gradients(-step, false, nullptr);
+    for (std::size_t k = 0; k < plain.size(); ++k) {
+      INFO("input " << k);
+      Values numeric;
+      double size = 0, slope = 0;
+      for (std::size_t i = 0; i < plain[k].size(); ++i) {
+        numeric.push_back((more[k][i] - less[k][i]) / (2 * step));
+        size += numeric.back() * numeric.back();
+        slope += plain[k][i] * plain[k][i];
+      }
+      // Where the second derivatives are 0, the differences show rounding.
+      if (std::sqrt(size) < 1e-8 * (1 + std::sqrt(slope))) {
+        for (const double v : product[k]) CHECK(std::abs(v) < 1e-9 * (1 + std::sqrt(slope)));
+      } else {
+        CHECK(relative(product[k], numeric) < 1e-6);
+      }
+    }
+    ++passed;
+  }
+  std::string names;
+  for (const std::string& name : refused) names += name + " ";
+  INFO("passed: " << passed << ", refused: " << names);
+  CHECK(passed > 150);
+  CHECK(refused == std::set<std::string>{});
+}
+
 TEST_CASE("an operand written to before backward: the right gradients, or an Error that says so") {
   int told = 0, harmless = 0;
   for (const Case& c : cases()) {
