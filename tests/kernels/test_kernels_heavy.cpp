@@ -193,16 +193,18 @@ TEST_CASE("1 x 1 convolutions over many rows equal those in f64, with the same b
   };
   const int before = threads();
   struct Case {
-    Index high, wide, in, out;
-    bool residual, apart;  // apart: not y's block
+    Index high, wide, in, out, stride;  // high and wide: of y
+    bool residual, apart;               // apart: not y's block
   };
-  for (const Case& c : {Case{32, 16, 32, 32, true, false}, Case{23, 41, 64, 96, true, true},
-                        Case{19, 29, 160, 64, false, false}, Case{25, 21, 512, 32, true, false}})
+  for (const Case& c : {Case{32, 16, 32, 32, 1, true, false}, Case{23, 41, 64, 96, 1, true, true},
+                        Case{19, 29, 160, 64, 1, false, false}, Case{25, 21, 512, 32, 1, true, false},
+                        Case{24, 23, 512, 32, 2, true, true}, Case{29, 19, 32, 64, 3, false, false}})
     for (bool whole : {true, false})
       for (bool kept : {true, false}) {
-        INFO(c.high << " x " << c.wide << ", " << c.in << " to " << c.out << " whole " << whole << " kept " << kept);
-        const Shape xs{1, c.high, c.wide, c.in}, ys{1, c.high, c.wide, c.out};
-        ConvOptions o{.relu = c.apart || !c.residual};
+        INFO(c.high << " x " << c.wide << ", " << c.in << " to " << c.out << " stride " << c.stride << " whole "
+                    << whole << " kept " << kept);
+        const Shape xs{1, c.high * c.stride, c.wide * c.stride, c.in}, ys{1, c.high, c.wide, c.out};
+        ConvOptions o{.stride = {c.stride, c.stride, 1}, .relu = c.apart || !c.residual};
         Array x = filled(xs, DType::f32, whole), dy = filled(ys, DType::f32, whole),
               w = filled({c.out, 1, 1, c.in}, DType::f32, whole), bias = filled({c.out}, DType::f32, whole),
               old = filled(ys, DType::f32, whole), grown = filled(xs, DType::f32, whole);

@@ -96,7 +96,8 @@ void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool ac
     return;
   }
   if (conv_winograd_backward_input(dx, dy, w, s, accumulate)) return;
-  if (dgrad_is_forward(s) && conv_pointwise(dx, dy, w, View{}, accumulate ? dx : View{}, as_forward_conv(s), true))
+  if (s.in == s.out && dgrad_is_forward(s) &&
+      conv_pointwise(dx, dy, w, View{}, accumulate ? dx : View{}, as_forward_conv(s), true))
     return;
   if (onednn::conv_backward_input(dx, dy, w, s, accumulate)) return;
   InF32 dyf(dy), wf(w);

@@ -1,13 +1,13 @@
-// Convolutions of 1 x 1 filters with stride 1 in f32 with AVX2 or AVX-512: products of the rows of x and the filter. A
-// row of y is read and written once, with bias, residual and ReLU. While a block of sums is in registers, the rows that
-// come next are fetched into the second cache, so that products do not wait for memory. Sums run over the channels in
-// order, so that bits do not depend on blocks or threads.
+// Convolutions of 1 x 1 filters without padding in f32 with AVX2 or AVX-512: products of the rows of x and the filter.
+// A row of y is read and written once, with bias, residual and ReLU. While a block of sums is in registers, the rows
+// that come next are fetched into the second cache, so that products do not wait for memory. Sums run over the channels
+// in order, so that bits do not depend on blocks or threads.
 #include <array>
 #include <utility>
 
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/conv/conv_dnnl.h"
 #include "kernels/cpu/conv/conv_impl.h"
-#include "kernels/cpu/dnnl.h"
 
 namespace trireme {
 namespace {
@@ -121,16 +121,19 @@ void pack_filter(float* to, const float* w, Index c_in, Index c_out, bool turned
 
 bool conv_pointwise(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                     const ConvShape& s, bool turned) {
-  // With more channels, strips of x do not stay in the first cache. With few rows, packing costs too much.
+  // With more channels, strips of x do not stay in the first cache. With few rows, packing costs too much. With a
+  // stride and fewer channels, oneDNN is as fast.
   constexpr Index least_channels = 32, most_channels = 512, least_rows = 512;
   const Index rows = s.n * s.out_cells();
   const auto is_f32 = [](const View& v) { return !v || v.dtype == DType::f32; };
   if (vector_level() < VectorLevel::v3 || !is_f32(y) || !is_f32(x) || !is_f32(w) || !is_f32(bias) ||
-      s.filter_cells() != 1 || s.in != s.out || s.options.groups != 1 || s.c_in % 16 != 0 || s.c_out % 32 != 0 ||
-      s.c_in < least_channels || s.c_in > most_channels || rows < least_rows)
+      s.filter_cells() != 1 || (s.in != s.out && s.c_in < most_channels) || s.options.groups != 1 || s.c_in % 16 != 0 ||
+      s.c_out % 32 != 0 || s.c_in < least_channels || s.c_in > most_channels || rows < least_rows)
     return false;
   for (std::size_t d = 0; d < 3; ++d)
-    if (s.options.stride[d] != 1 || s.options.pad_begin[d] != 0) return false;
+    if (s.options.pad_begin[d] != 0 || s.options.pad_end[d] != 0) return false;
+  onednn::Scratch dense(s.in == s.out ? 0 : static_cast<std::size_t>(rows * s.c_in) * sizeof(float));
+  if (dense.data() != nullptr) onednn::make_columns(dense.as<std::byte>(), x, s);
   FilterCache* const filters = turned ? nullptr : s.options.filters;
   onednn::Scratch now(filters != nullptr ? 0 : static_cast<std::size_t>(w.bytes()));
   with_vectors([&]<class L>(L) {
@@ -143,7 +146,7 @@ bool conv_pointwise(const View& y, const View& x, const View& w, const View& bia
     else
       pack(now.data());
     const RowsJob job{.y = y.as<float>(),
-                      .x = x.as<const float>(),
+                      .x = dense.data() != nullptr ? dense.as<float>() : x.as<const float>(),
                       .filter = static_cast<const float*>(filter),
                       .bias = bias ? bias.as<const float>() : nullptr,
                       .residual = residual ? residual.as<const float>() : nullptr,
