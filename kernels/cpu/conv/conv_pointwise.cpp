@@ -122,13 +122,14 @@ void pack_filter(float* to, const float* w, Index c_in, Index c_out, bool turned
 bool conv_pointwise(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                     const ConvShape& s, bool turned) {
   // With more channels, strips of x do not stay in the first cache. With few rows, packing costs too much. With a
-  // stride and fewer channels, oneDNN is as fast.
+  // stride and fewer channels or AVX2, oneDNN is as fast.
   constexpr Index least_channels = 32, most_channels = 512, least_rows = 512;
   const Index rows = s.n * s.out_cells();
   const auto is_f32 = [](const View& v) { return !v || v.dtype == DType::f32; };
   if (vector_level() < VectorLevel::v3 || !is_f32(y) || !is_f32(x) || !is_f32(w) || !is_f32(bias) ||
-      s.filter_cells() != 1 || (s.in != s.out && s.c_in < most_channels) || s.options.groups != 1 || s.c_in % 16 != 0 ||
-      s.c_out % 32 != 0 || s.c_in < least_channels || s.c_in > most_channels || rows < least_rows)
+      s.filter_cells() != 1 || (s.in != s.out && (s.c_in < most_channels || vector_level() < VectorLevel::v4)) ||
+      s.options.groups != 1 || s.c_in % 16 != 0 || s.c_out % 32 != 0 || s.c_in < least_channels ||
+      s.c_in > most_channels || rows < least_rows)
     return false;
   for (std::size_t d = 0; d < 3; ++d)
     if (s.options.pad_begin[d] != 0 || s.options.pad_end[d] != 0) return false;
