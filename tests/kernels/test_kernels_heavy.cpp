@@ -186,6 +186,63 @@ TEST_CASE("3 x 3 convolutions over many tiles, by Winograd's algorithm, equal th
       }
 }
 
+TEST_CASE("1 x 1 convolutions over many rows equal those in f64, with the same bits on any number of threads",
+          "[conv]") {
+  const auto allocate = [](std::size_t bytes) {
+    return std::shared_ptr<void>(new float[bytes / 4 + 1], [](void* p) { delete[] static_cast<float*>(p); });
+  };
+  const int before = threads();
+  struct Case {
+    Index high, wide, in, out, stride;  // high and wide: of y
+    bool residual, apart;               // apart: not y's block
+  };
+  for (const Case& c : {Case{32, 16, 32, 32, 1, true, false}, Case{23, 41, 64, 96, 1, true, true},
+                        Case{19, 29, 160, 64, 1, false, false}, Case{25, 21, 512, 32, 1, true, false},
+                        Case{24, 23, 512, 32, 2, true, true}, Case{29, 19, 32, 64, 3, false, false}})
+    for (bool whole : {true, false})
+      for (bool kept : {true, false}) {
+        INFO(c.high << " x " << c.wide << ", " << c.in << " to " << c.out << " stride " << c.stride << " whole "
+                    << whole << " kept " << kept);
+        const Shape xs{1, c.high * c.stride, c.wide * c.stride, c.in}, ys{1, c.high, c.wide, c.out};
+        ConvOptions o{.stride = {c.stride, c.stride, 1}, .relu = c.apart || !c.residual};
+        Array x = filled(xs, DType::f32, whole), dy = filled(ys, DType::f32, whole),
+              w = filled({c.out, 1, 1, c.in}, DType::f32, whole), bias = filled({c.out}, DType::f32, whole),
+              old = filled(ys, DType::f32, whole), grown = filled(xs, DType::f32, whole);
+        Array x64 = in_f64(x), dy64 = in_f64(dy), w64 = in_f64(w), bias64 = in_f64(bias), y64 = in_f64(old),
+              dx64 = in_f64(grown), old64 = in_f64(old);
+        run<kernel::Conv>(y64.view(), x64.view(), w64.view(), bias64.view(), c.residual ? old64.view() : View{}, o);
+        run<kernel::ConvBackwardInput>(dx64.view(), dy64.view(), w64.view(), o, c.residual);
+        FilterCache filters(allocate);
+        o.filters = kept ? &filters : nullptr;
+        std::vector<double> first;
+        for (int count : {1, 2, 3}) {
+          set_threads(count);
+          Array in_place = old, y(ys, DType::f32), dx = grown;
+          Array& to = c.apart ? y : in_place;
+          View residual = c.apart ? old.view() : in_place.view();
+          run<kernel::Conv>(to.view(), x.view(), w.view(), bias.view(), c.residual ? residual : View{}, o);
+          run<kernel::ConvBackwardInput>(dx.view(), dy.view(), w.view(), o, c.residual);
+          close(to, numbers(y64), whole ? 0 : tolerance(DType::f32, c.in));
+          close(dx, numbers(dx64), whole ? 0 : tolerance(DType::f32, c.out));
+          std::vector<double> all = numbers(to);
+          for (double v : numbers(dx)) all.push_back(v);
+          if (count == 1) first = all;
+          CHECK(all == first);
+        }
+      }
+  set_threads(before);
+}
+
+TEST_CASE("ReLU of a 1 x 1 convolution over many rows keeps NaN", "[conv]") {
+  constexpr Index rows = 600, channels = 32;
+  Array x({rows, 1, channels}, DType::f32), w({channels, 1, channels}, DType::f32), y({rows, 1, channels}, DType::f32);
+  x.set(577 * channels + 3, std::numeric_limits<double>::quiet_NaN());
+  run<kernel::Conv>(y.view(), x.view(), w.view(), View{}, View{}, ConvOptions{.relu = true});
+  Index wrong = 0;
+  for (Index i = 0; i < y.size(); ++i) wrong += std::isnan(y.get(i)) != (i / channels == 577);
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("convolution of one channel, at several thread counts", "[conv]") {
   int before = threads();
   for (int count : {1, 2, 3}) {

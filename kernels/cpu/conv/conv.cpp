@@ -59,7 +59,7 @@ namespace {
 void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o) {
   ConvShape s = conv_forward_shape(y, x, w, bias, residual, o);
   if (y.numel() == 0) return;
-  if (conv_winograd(y, x, w, bias, residual, s)) return;
+  if (conv_winograd(y, x, w, bias, residual, s) || conv_pointwise(y, x, w, bias, residual, s, false)) return;
   if (y.dtype != DType::f64 && !conv_direct_small_cin(x, s)) {
     if (onednn::conv_forward(y, x, w, bias, residual, s)) return;
     InF32 xf(x), wf(w), bf(bias), rf(residual);  // residual is read before y (possibly the same block) is written
@@ -96,6 +96,9 @@ void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool ac
     return;
   }
   if (conv_winograd_backward_input(dx, dy, w, s, accumulate)) return;
+  if (s.in == s.out && dgrad_is_forward(s) &&
+      conv_pointwise(dx, dy, w, View{}, accumulate ? dx : View{}, as_forward_conv(s), true))
+    return;
   if (onednn::conv_backward_input(dx, dy, w, s, accumulate)) return;
   InF32 dyf(dy), wf(w);
   OutF32 dxf(dx, accumulate);

@@ -68,7 +68,7 @@ struct ForwardPlan {
   int form = 0;  // of what pack makes, for FilterCache
 };
 
-/// One number per layout, the same for plans of other batches. 0 is Winograd's.
+/// One number per layout, the same for plans of other batches. 0 is a layout of our own.
 int form_of(const Desc& packed) {
   static std::mutex mutex;
   static std::vector<Desc>& known = *new std::vector<Desc>;

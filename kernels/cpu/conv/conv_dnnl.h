@@ -59,6 +59,9 @@ Plan& planned(int op, std::initializer_list<const View*> views, const ConvOption
   });
 }
 
+/// Copies the cells of x that each output reads to [outputs, filter cells, channels]; zeros for padding.
+void make_columns(std::byte* to, const View& x, const ConvShape& s);
+
 bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                   const ConvShape&);
 /// dx (+)=.

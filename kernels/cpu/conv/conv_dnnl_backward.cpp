@@ -138,7 +138,8 @@ bool is_product(const View& dw, const View& x, const ConvShape& s) {
          columns * s.c_out >= least_filter && (s.filter_cells() == 1 || rows * columns <= most_columns);
 }
 
-/// Copies the cells of x that each output reads to [outputs, filter cells, channels]; zeros for padding.
+}  // namespace
+
 void make_columns(std::byte* to, const View& x, const ConvShape& s) {
   const Index rows = s.n * s.out_cells(), bytes = s.c_in * size_of(x.dtype), width = s.filter_cells() * bytes;
   parallel_for(rows, s.filter_cells() * s.c_in, [&, from = x.as<std::byte>()](Index begin, Index end) {
@@ -160,6 +161,7 @@ void make_columns(std::byte* to, const View& x, const ConvShape& s) {
   });
 }
 
+namespace {
 /// to [cols, rows] (+)= from [rows, cols] transposed, in tiles that stay in cache.
 void transpose(float* to, const float* from, Index rows, Index cols, bool accumulate) {
   constexpr Index tile = 16;

@@ -42,4 +42,10 @@ bool conv_winograd(const View& y, const View& x, const View& w, const View& bias
 bool conv_winograd_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&, bool accumulate);
 bool conv_winograd_backward_weight(const View& dw, const View& x, const View& dy, const ConvShape&, bool accumulate);
 
+// f32 with AVX2 or AVX-512, 1 x 1 without padding: see conv_pointwise.cpp. Returns false if it does not apply or is
+// slower. y = conv(x, w), then bias, residual (may be y's block) and ReLU if options.relu. turned: w is [c_in, c_out],
+// as a gradient by the input has it.
+bool conv_pointwise(const View& y, const View& x, const View& w, const View& bias, const View& residual,
+                    const ConvShape&, bool turned);
+
 }  // namespace trireme
