@@ -146,7 +146,7 @@ void batch_norm_backward_by_ops(const Kept& k, double eps, const Tensor& dy, Gra
     const Tensor centered = in[0] - (s.count > 0 ? mean(in[0], rows, true) : s.mean);
     const Tensor rstd = s.count > 0 ? rsqrt(mean(square(centered), rows, true) + eps) : s.rstd;
     const Tensor y = scaled(centered * rstd, in[1], in[2]);
-    return k.beta ? relu(y) : y;
+    return k.beta && !k.y ? relu(y) : y;
   });
 }
 

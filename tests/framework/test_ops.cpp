@@ -114,7 +114,8 @@ TEST_CASE("a graph that is retained gives the same gradients again, and grad() g
   }
 }
 
-TEST_CASE("create_graph: the same gradients, and second derivatives as central differences have them; or refused by name") {
+TEST_CASE(
+    "create_graph: the same gradients, and second derivatives as central differences have them; or refused by name") {
   std::set<std::string> refused;
   int passed = 0;
   for (const Case& c : cases()) {
@@ -127,8 +128,7 @@ TEST_CASE("create_graph: the same gradients, and second derivatives as central d
       Inputs x = draw(c, DType::f64), wanted;
       for (std::size_t k = 0; k < x.size(); ++k) {
         if (!c.inputs[k].grad) continue;
-        if (by == 0 && along.size() <= wanted.size())
-          along.push_back(seed_for(x[k]).to_vector());
+        if (by == 0 && along.size() <= wanted.size()) along.push_back(seed_for(x[k]).to_vector());
         for (Index i = 0; by != 0 && i < x[k].numel(); ++i)
           x[k].data<double>()[i] += by * along[wanted.size()][static_cast<std::size_t>(i)];
         wanted.push_back(x[k].require_grad());
@@ -168,7 +168,7 @@ TEST_CASE("create_graph: the same gradients, and second derivatives as central d
     } catch (const Error& e) {
       INFO(e.what());
       CHECK(std::string(e.what()).find("has no second derivatives") != std::string::npos);
-      refused.insert(c.name);
+      refused.insert(c.name.substr(0, c.name.find('/')));
       continue;
     }
     const double step = 1e-5;
@@ -191,11 +191,11 @@ TEST_CASE("create_graph: the same gradients, and second derivatives as central d
     }
     ++passed;
   }
-  std::string names;
-  for (const std::string& name : refused) names += name + " ";
-  INFO("passed: " << passed << ", refused: " << names);
-  CHECK(passed > 150);
-  CHECK(refused == std::set<std::string>{});
+  CHECK(passed > 240);
+  // Attention with dropout or ALiBi, and cross-entropy with a z-loss; the others in all forms.
+  CHECK(refused == std::set<std::string>{"adaptive_max_pool", "attention", "attention_packed", "bias_relu_pool_dropout",
+                                         "cross_entropy", "linear_cross_entropy", "max_pool", "mixed_scale_dense",
+                                         "prod"});
 }
 
 TEST_CASE("an operand written to before backward: the right gradients, or an Error that says so") {

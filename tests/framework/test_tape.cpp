@@ -1,4 +1,5 @@
 // The tape: who gets which gradient when, what is shared, what is freed.
+#include <cmath>
 #include "framework/autograd/tape.h"
 #include "framework/layers/inference.h"
 
@@ -378,6 +379,46 @@ TEST_CASE("a gradient is not differentiated again as if it were a constant") {
   const Tensor seed = ones({3}, DType::f64);
   CHECK(grad({w}, {w}, {seed})[0].requires_grad());
   CHECK_FALSE(seed.requires_grad());
+}
+
+TEST_CASE("with create_graph a gradient is differentiated again, as often as one likes") {
+  const Tensor w = leaf({1, -2, 3});
+  const BackwardOptions again{.create_graph = true};
+  const Tensor first = grad({sum(pow(w, 3))}, {w}, {}, again)[0];  // 3 w^2, whose derivative is 6 w
+  CHECK(first.to_vector() == Values{3, 12, 27});
+  (sum(w) + sum(first)).backward();
+  CHECK(w.grad().to_vector() == Values{7, -11, 19});
+  w.clear_grad();
+  Tensor y = sum(pow(w, 4));
+  for (const Values& expected : {Values{4, -32, 108}, Values{12, 48, 108}, Values{24, -48, 72}, Values{24, 24, 24}}) {
+    y = grad({y}, {w}, {}, again)[0];
+    CHECK(y.to_vector() == expected);
+    y = sum(y);
+  }
+  CHECK_FALSE(has_grad(w));
+  // By way of a result, of which the second derivative has two paths.
+  const Tensor h = w * w, g = grad({sum(h * h)}, {h}, {}, again)[0];
+  CHECK(grad({sum(g * h)}, {w})[0].to_vector() == Values{8, -64, 216});  // of 2 w^4
+  // The gradient has the rows of its input, so that a mean over the batch is that of all ranks.
+  StepContext context = StepContext::current();
+  context.batch.samples = Tensor::of(Values{0, 1, 2}, {3}, DType::i64);
+  context.batch.global_batch = 6;
+  const StepScope scope(std::move(context));
+  const Tensor x = leaf({1, -2, 3}).detach().with_batch(StepContext::current().batch).require_grad();
+  const double penalty = batch_mean(square(grad({sum(square(x))}, {x}, {}, again)[0])).item();
+  CHECK(std::abs(penalty - (4 + 16 + 36) / 6.0) < 1e-14);
+}
+
+TEST_CASE("jvp is the product of the Jacobian with tangents") {
+  const Tensor a = leaf({1, -2, 3}), b = leaf({2, 5, -1}), ta = leaf({1, 0, 2}).detach(),
+               tb = leaf({-1, 4, 0.5}).detach();
+  const std::vector<Tensor> moved = jvp({a * b, sum(a * a)}, {a, b}, {ta, tb});
+  CHECK(moved[0].to_vector() == Values{1, -8, -0.5});
+  CHECK(moved[1].item() == 14);
+  CHECK_ERROR(jvp({a * b}, {a, b}, {ta}), usage, "jvp", 1);
+  const Tensor half = leaf({1, 2}).detach().to(DType::bf16).require_grad();
+  const Tensor w = Tensor::full({2, 2}, 0.5, DType::bf16).require_grad();
+  CHECK_ERROR(grad({sum(linear(half, w))}, {half}, {}, {.create_graph = true}), usage, "create_graph", "linear");
 }
 
 TEST_CASE("a trace lists ops with their options, and keeps them off the tape") {
