@@ -45,7 +45,7 @@ template <class F, class Share>
 Tensor pick(const Tensor& a, const Tensor& b) {
   Tensor y = zip<F>(a, b);
   if (!needs_record(F::name, y, {&a, &b})) return y;
-  return record(F::name, std::move(y), {a, b},
+  return record(F::name, std::move(y), {a, b}, {},
                 ops::twice([a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
                   const auto by = [&](int i, const Tensor& x, const Tensor& other) {
                     if (g.records())
@@ -77,7 +77,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
   if (ops::is_divided({&a, &b})) return on_blocks("add", a, b, add);
   Tensor y = zip<pointwise::Add>(a, b);
   if (!needs_record("add", y, {&a, &b})) return y;
-  return record("add", std::move(y), {a, b},
+  return record("add", std::move(y), {a, b}, {},
                 ops::twice([sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
                   pass_on(g, 0, sa, dy);
                   pass_on(g, 1, sb, dy);
@@ -87,7 +87,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
   if (ops::is_divided({&a, &b})) return on_blocks("sub", a, b, sub);
   Tensor y = zip<pointwise::Sub>(a, b);
   if (!needs_record("sub", y, {&a, &b})) return y;
-  return record("sub", std::move(y), {a, b},
+  return record("sub", std::move(y), {a, b}, {},
                 ops::twice([sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
                   pass_on(g, 0, sa, dy);
                   if (g.records()) return ops::give_recorded(g, 1, [&] { return -dy; });
@@ -98,7 +98,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   if (ops::is_divided({&a, &b})) return on_blocks("mul", a, b, mul);
   Tensor y = zip<pointwise::Mul>(a, b);
   if (!needs_record("mul", y, {&a, &b})) return y;
-  return record("mul", std::move(y), {a, b},
+  return record("mul", std::move(y), {a, b}, {},
                 ops::twice([a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
                   if (g.records()) {
                     ops::give_recorded(g, 0, [&] { return dy * b.get(); });
@@ -117,7 +117,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
   Tensor y = zip<pointwise::Div>(a, b);
   if (!needs_record("div", y, {&a, &b})) return y;
   const Tensor kept = y.detach();
-  return record("div", std::move(y), {a, b},
+  return record("div", std::move(y), {a, b}, {},
                 ops::twice([sa = a.shape(), b = SavedTensor(b), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
                   if (!g.needs_grad(0) && !g.needs_grad(1)) return;
                   if (g.records()) {
@@ -147,7 +147,7 @@ Tensor floor_divide(const Tensor& a, const Tensor& b) {
   if (ops::is_divided({&a, &b})) return on_blocks("floor_divide", a, b, floor_divide);
   Tensor y = zip<pointwise::FloorDivide>(a, b);
   if (!needs_record("floor_divide", y, {&a, &b})) return y;
-  return record("floor_divide", std::move(y), {a, b}, ops::twice([](const Tensor& dy, Gradients& g) {
+  return record("floor_divide", std::move(y), {a, b}, {}, ops::twice([](const Tensor& dy, Gradients& g) {
                   for (const int i : {0, 1}) {
                     if (g.records())
                       ops::give_recorded(g, i, [&] { return dy * 0; });
@@ -162,7 +162,7 @@ Tensor remainder(const Tensor& a, const Tensor& b) {
   if (ops::is_traced()) return a - b * floor_divide(a, b);
   Tensor y = zip<pointwise::Remainder>(a, b);
   if (!needs_record("remainder", y, {&a, &b})) return y;
-  return record("remainder", std::move(y), {a, b},
+  return record("remainder", std::move(y), {a, b}, {},
                 ops::twice([a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
                   pass_on(g, 0, a.shape(), dy);
                   if (g.records())

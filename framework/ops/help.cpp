@@ -79,7 +79,7 @@ Tensor linear_map(const char* op, const Tensor& x, const Gradients::InputType& o
   Tensor y = Tensor::empty(out.shape, out.dtype, out.device);
   map(y, x);
   if (!needs_record(op, y, {&x})) return y;
-  return record(op, std::move(y), {x}, twice([=](const Tensor& dy, Gradients& g) {
+  return record(op, std::move(y), {x}, {}, twice([=](const Tensor& dy, Gradients& g) {
                   if (!g.records()) return write_grad(g, 0, [&](const Tensor& dx) { transposed(dx, dy); });
                   g.set_grad(0, linear_map(op, dy, g.input(0), transposed, map));
                 }));
@@ -87,7 +87,7 @@ Tensor linear_map(const char* op, const Tensor& x, const Gradients::InputType& o
 
 Tensor record_relu(Tensor y, const Tensor& before) {
   if (!needs_record("relu", y, {&before})) return y;
-  return record("relu", y, {before}, twice([y = SavedTensor(y.detach())](const Tensor& dy, Gradients& g) {
+  return record("relu", y, {before}, {}, twice([y = SavedTensor(y.detach())](const Tensor& dy, Gradients& g) {
                   if (g.records()) return g.set_grad(0, dy * (y.get() > 0).to(dy.dtype()));
                   const auto mask = [&](const Tensor& dx) {
                     launch<kernel::MapBackward<pointwise::Relu>>(dx, dy, View{}, y, pointwise::Relu{});

@@ -31,7 +31,7 @@ Tensor sum(const Tensor& x) {
   else
     launch<kernel::Reduce>(ops::shaped(y, {1}), ops::shaped(x, {x.numel()}), ReduceKind::sum);
   if (!needs_record("sum", y, {&x})) return y;
-  return record("sum", std::move(y), {x}, ops::twice([](const Tensor& dy, Gradients& g) {
+  return record("sum", std::move(y), {x}, {}, ops::twice([](const Tensor& dy, Gradients& g) {
                   if (g.records()) return g.set_grad(0, expand(dy, g.input(0).shape));
                   write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, 1); });
                 }));

@@ -154,7 +154,7 @@ Tensor Tensor::reshape(const Shape& wanted) const {
   Tensor y = shape_as(from, shape);
   if (shape == from.shape) y.impl_->shard_spec = from.shard_spec;
   if (!needs_record("reshape", y, {this})) return y;
-  return record("reshape", std::move(y), {*this}, ops::twice([before = from.shape](const Tensor& dy, Gradients& g) {
+  return record("reshape", std::move(y), {*this}, {}, ops::twice([before = from.shape](const Tensor& dy, Gradients& g) {
                   if (g.needs_grad(0)) g.set_grad(0, dy.reshape(before));
                 }));
 }
@@ -175,7 +175,7 @@ Tensor Tensor::to(DType type) const {
   y.impl_->shard_spec = impl_->shard_spec;
   launch<kernel::Cast>(y, *this);
   if (!needs_record("to", y, {this})) return y;
-  return record("to", std::move(y), {*this}, ops::twice([](const Tensor& dy, Gradients& g) {
+  return record("to", std::move(y), {*this}, {}, ops::twice([](const Tensor& dy, Gradients& g) {
                   if (g.records()) return g.set_grad(0, dy.to(g.input(0).dtype));
                   write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Cast>(dx, dy); });
                 }));
@@ -187,7 +187,7 @@ Tensor Tensor::to(Device target) const {
   copy_unnoted(y, *this);
   if (impl_->fields) y.impl_->fields = detail::each_field(*impl_, [&](const Tensor& t) { return t.to(target); });
   if (!needs_record("to", y, {this})) return y;
-  return record("to", std::move(y), {*this}, ops::twice([](const Tensor& dy, Gradients& g) {
+  return record("to", std::move(y), {*this}, {}, ops::twice([](const Tensor& dy, Gradients& g) {
                   if (g.records()) return g.set_grad(0, dy.to(g.input(0).device));
                   write_grad(g, 0, [&](const Tensor& dx) { copy_unnoted(dx, dy); });
                 }));
