@@ -237,7 +237,7 @@ StudyResult study_result(const std::string& directory) {
     const bool under_way = std::ranges::count(store.trials(), TrialStatus::running, &TrialRow::status) > 0;
     for (std::string& fault : differences(store, ledger.entries(), under_way)) all.faults.push_back(std::move(fault));
   } else if (!ledger.entries().empty()) {
-    all.faults.push_back(fmt::format("{} is gone: the ledger cannot be compared with it", store_file));
+    all.warnings.push_back(fmt::format("{} is gone: the ledger cannot be compared with it", store_file));
   }
   compare_with_ledger(all, ledger.entries());
   const StudyOptions& o = all.question.options;
