@@ -4,6 +4,7 @@
 //   Tensor hard_shrink(const Tensor& x, double lambda) { return ops::unary(x, HardShrink{lambda}); }
 #pragma once
 #include "framework/ops/help.h"
+#include "framework/ops/ops.h"
 
 namespace trireme::ops {
 
